@@ -1,0 +1,95 @@
+#include "core/base/random.h"
+
+#include <cmath>
+
+namespace loom {
+namespace {
+
+__extension__ using Wide = unsigned __int128;
+
+uint64_t splitmix(uint64_t x) {
+  x += 0x9E3779B97F4A7C15ull;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+uint64_t hash_name(std::string_view text) {
+  uint64_t h = 0xCBF29CE484222325ull;
+  for (const unsigned char c : text) h = (h ^ c) * 0x100000001B3ull;
+  return splitmix(h);
+}
+
+uint64_t mix_hash(uint64_t a, uint64_t b) { return splitmix(splitmix(a) ^ (b + 0x632BE59BD9B4E019ull)); }
+
+Philox::Philox(const RandomKey& key) {
+  uint64_t h = splitmix(key.seed);
+  h = mix_hash(h, static_cast<uint64_t>(key.purpose));
+  h = mix_hash(h, key.site);
+  h = mix_hash(h, key.step);
+  const uint64_t low = mix_hash(mix_hash(h, key.sample), key.occurrence);
+  const uint64_t high = mix_hash(mix_hash(h ^ 0xA5A5A5A5A5A5A5A5ull, key.occurrence), key.sample);
+  key_[0] = static_cast<uint32_t>(low);
+  key_[1] = static_cast<uint32_t>(low >> 32);
+  high_[0] = static_cast<uint32_t>(high);
+  high_[1] = static_cast<uint32_t>(high >> 32);
+}
+
+std::array<uint32_t, 4> Philox::block(uint64_t counter) const {
+  uint32_t c[4] = {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), high_[0], high_[1]};
+  uint32_t k0 = key_[0], k1 = key_[1];
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = 0xD2511F53ull * c[0];
+    const uint64_t p1 = 0xCD9E8D57ull * c[2];
+    const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k0;
+    const uint32_t n2 = static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k1;
+    c[1] = static_cast<uint32_t>(p1);
+    c[3] = static_cast<uint32_t>(p0);
+    c[0] = n0;
+    c[2] = n2;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return {c[0], c[1], c[2], c[3]};
+}
+
+double Philox::uniform(uint64_t index) const {
+  const auto b = block(index);
+  const uint64_t bits53 = ((static_cast<uint64_t>(b[0]) << 32) | b[1]) >> 11;
+  return static_cast<double>(bits53) * 0x1.0p-53;
+}
+
+double Philox::normal(uint64_t index) const {
+  const auto b = block(index);
+  const double u1 = (static_cast<double>(((static_cast<uint64_t>(b[0]) << 32) | b[1]) >> 11) + 1.0) * 0x1.0p-53;
+  const double u2 = static_cast<double>(((static_cast<uint64_t>(b[2]) << 32) | b[3]) >> 11) * 0x1.0p-53;
+  return std::sqrt(-2.0 * std::log(u1)) * std::cos(6.283185307179586476925 * u2);
+}
+
+uint64_t Philox::below(uint64_t bound, uint64_t index) const {
+  const auto b = block(index);
+  const uint64_t r = (static_cast<uint64_t>(b[0]) << 32) | b[1];
+  return static_cast<uint64_t>((static_cast<Wide>(r) * bound) >> 64);
+}
+
+uint64_t permute_index(const Philox& random, uint64_t size, uint64_t index) {
+  int half = 1;
+  while ((1ull << (2 * half)) < size) ++half;
+  const uint64_t mask = (1ull << half) - 1;
+  uint64_t x = index;
+  do {  // cycle walking keeps it a bijection of [0, size)
+    uint64_t left = x >> half, right = x & mask;
+    for (uint64_t round = 0; round < 4; ++round) {
+      const uint64_t f = random.block((round << 48) ^ right)[0] & mask;
+      const uint64_t next = left ^ f;
+      left = right;
+      right = next;
+    }
+    x = (left << half) | right;
+  } while (x >= size);
+  return x;
+}
+
+}  // namespace loom

@@ -1,0 +1,25 @@
+# Compile flags of our own code: one interface target that every target of the tree links.
+add_library(loom_options INTERFACE)
+target_compile_features(loom_options INTERFACE cxx_std_20)
+target_compile_options(loom_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror
+  -fno-math-errno)
+# gcc 12 reports impossible overlaps inside std::string's own insert and operator+ (its bug 105329).
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  target_compile_options(loom_options INTERFACE -Wno-restrict)
+endif()
+target_link_options(loom_options INTERFACE -Wl,--exclude-libs,ALL)
+if(OMNILOOM_SANITIZE)
+  target_compile_options(loom_options INTERFACE -O1 -g1 -fsanitize=${OMNILOOM_SANITIZE} -fno-sanitize-recover=all
+    -fno-omit-frame-pointer)
+  target_link_options(loom_options INTERFACE -fsanitize=${OMNILOOM_SANITIZE})
+else()
+  target_link_options(loom_options INTERFACE -Wl,-z,defs)
+endif()
+find_program(MOLD mold)
+if(MOLD AND NOT OMNILOOM_SANITIZE)
+  target_link_options(loom_options INTERFACE -fuse-ld=mold)
+endif()
+find_program(CCACHE ccache)
+if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
+endif()
