@@ -1,0 +1,56 @@
+// Plain loops over a handful of dimensions. tiles() needs no grid: parts that lie inside, do not meet and add up to the whole
+// cover it exactly once.
+#include "core/mesh/box.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace loom {
+
+int64_t Box::numel() const {
+  int64_t n = 1;
+  for (const int64_t extent : size) n *= extent;
+  return n;
+}
+
+std::string Box::str() const {
+  std::string out = "[";
+  for (size_t d = 0; d < size.size(); ++d) {
+    if (d > 0) out += ", ";
+    out += std::to_string(offset[d]) + ":" + std::to_string(offset[d] + size[d]);
+  }
+  return out + "]";
+}
+
+bool operator==(const Box& a, const Box& b) { return a.offset == b.offset && a.size == b.size; }
+
+Box whole_box(const std::vector<int64_t>& shape) { return {std::vector<int64_t>(shape.size(), 0), shape}; }
+
+Box intersect(const Box& a, const Box& b) {
+  LOOM_CHECK(a.rank() == b.rank(), "boxes ", a.str(), " and ", b.str(), " differ in dimensions");
+  Box out = a;
+  for (size_t d = 0; d < a.size.size(); ++d) {
+    const int64_t begin = std::max(a.offset[d], b.offset[d]);
+    const int64_t end = std::min(a.offset[d] + a.size[d], b.offset[d] + b.size[d]);
+    out.offset[d] = begin;
+    out.size[d] = std::max<int64_t>(0, end - begin);
+  }
+  return out;
+}
+
+bool contains(const Box& outer, const Box& inner) { return inner.empty() || intersect(outer, inner) == inner; }
+
+bool tiles(const std::vector<Box>& boxes, const Box& whole) {
+  int64_t covered = 0;
+  for (size_t i = 0; i < boxes.size(); ++i) {
+    if (!contains(whole, boxes[i])) return false;
+    covered += boxes[i].numel();
+    for (size_t j = 0; j < i; ++j) {
+      if (!intersect(boxes[i], boxes[j]).empty()) return false;
+    }
+  }
+  return covered == whole.numel();
+}
+
+}  // namespace loom

@@ -1,0 +1,17 @@
+// Key functions and defaults of the interfaces that plugins implement.
+#include "core/model/component.h"
+
+namespace loom {
+
+Component::~Component() = default;
+Encoder::~Encoder() = default;
+Connector::~Connector() = default;
+Backbone::~Backbone() = default;
+
+ItemLayout Encoder::layout(const ItemMeta& meta) const { return whole_item(meta.tokens); }
+
+int64_t Connector::merge() const { return 1; }
+
+BridgeTarget Backbone::bridge_target() const { return {}; }
+
+}  // namespace loom

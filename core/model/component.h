@@ -1,0 +1,56 @@
+#pragma once
+// What a plugin implements. A component is a list of units, declared in its constructor (core/nn/declare.h) and run one by one;
+// between units the core owns everything. The out-of-line destructors are the key functions of these classes.
+//
+// Streams by convention: an encoder's first unit reads "media" [tokens, features] and its last one writes "features"
+// [outputs, width()]. A connector reads "features" and writes "embeddings" [slots, width]. A backbone reads "tokens" (int64 [T]) and
+// writes "hidden" [T, width()] in its first unit, into whose rows the bridge then puts embeddings; its last unit reads "hidden",
+// "loss_rows" and, when there are targets, "targets" (int64 [n]), and writes "logprob" [n], or "logits" [n, vocab] without targets.
+#include <cstdint>
+#include <memory>
+
+#include "core/base/random.h"
+#include "core/nn/context.h"
+#include "core/step/item_layout.h"
+#include "core/step/media.h"
+
+namespace loom {
+
+class Component {
+ public:
+  virtual ~Component();
+  // Runs one unit on this rank's rows. Never called with zero rows.
+  virtual void run(int unit, Streams& s, UnitContext& ctx) = 0;
+};
+
+class Encoder : public Component {
+ public:
+  ~Encoder() override;
+  virtual int64_t width() const = 0;                                // columns of "features"
+  virtual int64_t media_width() const = 0;                          // columns that prepare() makes
+  virtual ItemMeta measure(const MediaInfo& info) const = 0;        // without touching pixels; UserError = the item is refused
+  virtual ItemLayout layout(const ItemMeta& meta) const;            // default: one segment
+  virtual Tensor prepare(const Media& media, const Philox& random) const = 0;  // any thread: [tokens, media_width()] float
+};
+
+class Connector : public Component {
+ public:
+  ~Connector() override;
+  virtual int64_t merge() const;                                    // encoder rows per LLM slot; default 1
+};
+
+// Where the bridge puts embeddings: rows of this stream, before this unit runs.
+struct BridgeTarget {
+  std::string stream = "hidden";
+  int unit = 1;
+};
+
+class Backbone : public Component {
+ public:
+  ~Backbone() override;
+  virtual int64_t width() const = 0;
+  virtual int64_t vocab() const = 0;
+  virtual BridgeTarget bridge_target() const;
+};
+
+}  // namespace loom

@@ -1,0 +1,68 @@
+#pragma once
+// Encoders, connectors and a backbone as one model on this rank: forward through the tapes, over the bridge, and back.
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/model/bound_component.h"
+#include "core/model/model_batch.h"
+#include "core/model/tape.h"
+
+namespace loom {
+
+struct ModelParts {
+  std::map<std::string, std::shared_ptr<BoundComponent>> encoders;    // by modality
+  std::map<std::string, std::shared_ptr<BoundComponent>> connectors;  // by modality
+  std::shared_ptr<BoundComponent> backbone;
+};
+
+// What one microbatch contributes; all are sums, to be divided by global counts by whoever reports them.
+struct MicrobatchResult {
+  double loss_sum = 0;       // -sum of log-probabilities of the targets
+  int64_t supervised = 0;
+  std::map<std::string, double> interior;  // named sums
+  TapeCounters counters;
+};
+
+// Global counts that losses are divided by.
+struct Denominators {
+  double supervised_tokens = 1;
+  double rows = 1;
+  double samples = 1;
+};
+
+class MultimodalModel {
+ public:
+  MultimodalModel(ModelParts parts, uint64_t seed);
+
+  // Adds gradients of (sum of losses / denominators) into the gradient buffers.
+  MicrobatchResult forward_backward(const ModelBatch& batch, int64_t step, const Denominators& denominators);
+  // No gradients: per-target log-probabilities [n] (float).
+  Tensor log_probs(const ModelBatch& batch);
+  // No gradients: logits [loss_rows, vocab] of a pass that appends to `cache` (prefill and decode are one run).
+  Tensor logits(const ModelBatch& batch, KvCache& cache);
+
+  std::vector<BoundComponent*> components();       // encoders, connectors, backbone; a stable order
+  std::vector<UnitBuffer*> buffers();              // of all components, in that order
+  void init_weights(uint64_t seed);
+  void zero_gradients();
+  void weights_written();                          // after the optimizer or a load
+  Encoder& encoder(const std::string& modality);
+  int64_t merge(const std::string& modality);
+  Backbone& backbone();
+  const std::vector<std::string>& modalities() const { return modalities_; }
+  const ModelParts& parts() const { return parts_; }
+
+ private:
+  struct Pass;  // the tapes of one microbatch
+  Tensor run(Pass& pass, const ModelBatch& batch, TapeContext context, const char* output);
+
+  ModelParts parts_;
+  uint64_t seed_;
+  std::vector<std::string> modalities_;
+  SlabPool pool_;
+};
+
+}  // namespace loom

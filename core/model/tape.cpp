@@ -1,0 +1,201 @@
+// One entry per unit run. An entry keeps either the unit's autograd graph or, under recompute, its inputs and the values of services
+// only. What is differentiable follows from declarations and the plan, never from what a tensor happens to be.
+#include "core/model/tape.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "core/base/error.h"
+
+namespace loom {
+
+struct Tape::Entry {
+  int unit = -1;
+  bool empty = false;           // no rows: was not run
+  bool differentiable = false;
+  Streams streams;              // inputs as leaves; after run_unit the outputs too
+  std::vector<std::string> inputs;
+  std::map<std::string, Tensor, std::less<>> outputs;  // with their graph, when it was kept
+  std::vector<InteriorLoss> losses;
+  KeptValues kept;
+  uint64_t generation = 0;
+};
+
+Tape::Tape(BoundComponent& component, SlabPool& pool, TapeContext context)
+    : component_(component), pool_(pool), context_(context) {}
+
+Tape::~Tape() = default;
+
+void Tape::injected(std::string_view stream, bool needs_grad) {
+  bool& flag = differentiable_[std::string(stream)];
+  flag = flag || needs_grad;
+}
+
+Tensor Tape::empty_output(const StreamDecl& decl, const Entry& entry) const {
+  at::ScalarType dtype = component_.options().compute;
+  for (const auto& [name, value] : entry.streams.all()) {
+    if (value.is_floating_point()) dtype = value.scalar_type();
+  }
+  return decl.width > 0 ? at::zeros({0, decl.width}, dtype) : at::zeros({0}, dtype);
+}
+
+std::string Tape::unit_name(int unit) const {
+  return concat(component_.name(), ".", component_.declarations().units[unit].name);
+}
+
+// Whatever a plugin throws becomes one line that names the plugin; faults that already have a class keep it.
+void Tape::call_unit(const Entry& entry, Streams& streams, UnitContext& ctx) {
+  const auto blame = [&](const std::string& text) {
+    const std::string line = text.substr(0, text.find('\n'));
+    throw PluginError(concat(unit_name(entry.unit), " (", component_.options().origin, ") failed in run: ", line));
+  };
+  try {
+    component_.component().run(entry.unit, streams, ctx);
+  } catch (const Error&) {
+    throw;
+  } catch (const c10::Error& error) {
+    blame(error.what_without_backtrace());
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& error) {
+    blame(error.what());
+  } catch (...) {
+    blame("an exception that is no std::exception");
+  }
+}
+
+void Tape::run_unit(Entry& entry, bool recomputing) {
+  const bool grad = entry.differentiable && (recomputing || !component_.options().recompute);
+  const c10::AutoGradMode mode(grad);
+  ContextState state;
+  state.declarations = &component_.declarations();
+  state.bound = &component_.bound();
+  state.partitions = context_.partitions;
+  state.phase = context_.phase;
+  state.seed = context_.seed;
+  state.step = context_.step;
+  state.unit = entry.unit;
+  state.recomputing = recomputing;
+  state.kept = entry.differentiable && component_.options().recompute ? &entry.kept : nullptr;
+  state.cache = context_.cache;
+  state.cache_site = &cache_site_;
+  entry.losses.clear();
+  state.losses = &entry.losses;
+  UnitContext ctx(state);
+  Streams streams;
+  for (const std::string& name : entry.inputs) streams.set(name, entry.streams[name]);
+  call_unit(entry, streams, ctx);
+
+  const UnitDecl& decl = component_.declarations().units[entry.unit];
+  entry.outputs.clear();
+  for (const StreamDecl& output : decl.outputs) {
+    if (!streams.has(output.name)) {
+      if (output.optional) continue;
+      throw PluginError(concat(unit_name(entry.unit), ": did not set its output stream '", output.name, "'"));
+    }
+    const Tensor& value = streams[output.name];
+    if (output.width > 0 && (value.dim() != 2 || value.size(1) != output.width)) {
+      throw PluginError(concat(unit_name(entry.unit), ": stream '", output.name, "' was declared [rows, ", output.width,
+                               "], found ", value.sizes()));
+    }
+    entry.outputs.emplace(output.name, value);
+  }
+}
+
+void Tape::forward(int unit, StreamMap& streams) {
+  const UnitDecl& decl = component_.declarations().units.at(unit);
+  Entry entry;
+  entry.unit = unit;
+  bool inputs_need_grad = false, rows = decl.inputs.empty();
+  for (const StreamDecl& input : decl.inputs) {
+    const auto found = streams.find(input.name);
+    if (found == streams.end()) {
+      if (input.optional) continue;
+      throw PluginError(concat(unit_name(entry.unit), ": its input stream '", input.name, "' does not exist here"));
+    }
+    Tensor leaf = found->second.detach();
+    rows = rows || leaf.size(0) > 0;
+    const auto known = differentiable_.find(input.name);
+    const bool needs = leaf.is_floating_point() && context_.phase == Phase::train &&
+                       (known != differentiable_.end() ? known->second : context_.inputs_need_grad);
+    leaf.requires_grad_(needs);
+    inputs_need_grad = inputs_need_grad || needs;
+    entry.inputs.push_back(input.name);
+    entry.streams.set(input.name, std::move(leaf));
+  }
+  entry.differentiable = context_.phase == Phase::train && component_.unit_differentiable(unit, inputs_need_grad);
+  entry.empty = !rows;
+  if (entry.empty) {
+    ++counters_.units_skipped_empty;
+    for (const StreamDecl& output : decl.outputs) streams.insert_or_assign(output.name, empty_output(output, entry));
+  } else {
+    component_.gather(unit, pool_);
+    entry.generation = component_.generation(unit);
+    run_unit(entry, false);
+    component_.release(unit, pool_);
+    ++counters_.units_run;
+    for (auto& [name, value] : entry.outputs) streams.insert_or_assign(name, value.detach());
+    for (InteriorLoss& loss : entry.losses) losses_.push_back({loss.name, loss.sum.detach(), loss.denominator});
+    if (!entry.differentiable || component_.options().recompute) {
+      entry.outputs.clear();
+      entry.losses.clear();
+    }
+  }
+  for (const StreamDecl& output : decl.outputs) differentiable_[output.name] = entry.differentiable;
+  if (context_.phase == Phase::train) entries_.push_back(std::move(entry));
+}
+
+void Tape::backward(int unit, StreamMap& gradients) {
+  LOOM_CHECK(!entries_.empty() && entries_.back().unit == unit, component_.name(), ": backward of unit ", unit, " out of order");
+  Entry entry = std::move(entries_.back());
+  entries_.pop_back();
+  const UnitDecl& decl = component_.declarations().units[unit];
+  StreamMap output_gradients;
+  for (const StreamDecl& output : decl.outputs) {
+    const auto found = gradients.find(output.name);
+    if (found == gradients.end()) continue;
+    output_gradients.insert(gradients.extract(found));
+  }
+  if (entry.empty || !entry.differentiable) return;
+
+  component_.gather(unit, pool_);
+  LOOM_CHECK(component_.generation(unit) == entry.generation, unit_name(unit), ": the weights changed between forward and backward");
+  if (component_.options().recompute) {
+    run_unit(entry, true);
+    ++counters_.units_recomputed;
+  }
+  torch::autograd::variable_list roots, root_gradients, leaves;
+  for (const auto& [name, value] : entry.outputs) {
+    if (!value.requires_grad()) continue;
+    const auto found = output_gradients.find(name);
+    roots.push_back(value);
+    root_gradients.push_back(found != output_gradients.end() ? found->second.to(value.scalar_type()) : at::zeros_like(value));
+  }
+  for (const InteriorLoss& loss : entry.losses) {
+    if (!loss.sum.requires_grad()) continue;
+    roots.push_back(loss.sum);
+    root_gradients.push_back(at::full_like(loss.sum, loss_scale_ ? loss_scale_(loss.denominator) : 1.0));
+  }
+  std::vector<std::string> streams;
+  for (const std::string& name : entry.inputs) {
+    if (!entry.streams[name].requires_grad()) continue;
+    streams.push_back(name);
+    leaves.push_back(entry.streams[name]);
+  }
+  const std::vector<int> params = component_.trainable_params(unit);
+  for (const int param : params) leaves.push_back(component_.bound()[param]);
+  if (!roots.empty() && !leaves.empty()) {
+    const auto found = torch::autograd::grad(roots, leaves, root_gradients, false, false, true);
+    for (size_t i = 0; i < streams.size(); ++i) {
+      if (!found[i].defined()) continue;
+      Tensor& sum = gradients[streams[i]];
+      sum = sum.defined() ? sum + found[i] : found[i];
+    }
+    for (size_t i = 0; i < params.size(); ++i) {
+      if (found[streams.size() + i].defined()) component_.accumulate(params[i], found[streams.size() + i]);
+    }
+  }
+  component_.release(unit, pool_);
+}
+
+}  // namespace loom

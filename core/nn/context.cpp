@@ -1,0 +1,123 @@
+// The services of a unit context on one rank. Segment sums, dropout and kept values; attention has a file of its own.
+#include "core/nn/context.h"
+
+#include <ATen/ATen.h>
+
+#include "core/base/error.h"
+#include "core/nn/substitute.h"
+
+namespace loom {
+namespace {
+
+Tensor segment_ids(const Segments& segments) {
+  Tensor ids = at::empty({segments.rows()}, at::kLong);
+  int64_t* out = ids.data_ptr<int64_t>();
+  for (int64_t s = 0; s < segments.count(); ++s) std::fill(out + segments.offsets[s], out + segments.offsets[s + 1], s);
+  return ids;
+}
+
+void check_rows(const char* service, const Tensor& x, const Segments& segments, std::string_view partition) {
+  if (x.dim() == 2 && x.size(0) == segments.rows()) return;
+  throw PluginError(concat(service, ": the tensor has shape ", x.sizes(), ", partition '", partition, "' has ", segments.rows(),
+                           " rows; expected [rows, width]"));
+}
+
+}  // namespace
+
+const Tensor& Streams::operator[](std::string_view name) const {
+  const auto found = values_.find(name);
+  if (found != values_.end()) return found->second;
+  std::string have;
+  for (const auto& [key, value] : values_) have += (have.empty() ? "" : ", ") + key;
+  throw PluginError(concat("no stream '", name, "' in this unit; it has: ", have));
+}
+
+Tensor UnitContext::operator[](const Param& param) const {
+  const Declarations& declarations = *state_.declarations;
+  if (!param.declared()) throw PluginError(concat(declarations.component, ": a parameter is read that was never declared"));
+  const ParamDecl& decl = declarations.params.at(param.index());
+  const Tensor& bound = state_.bound->at(param.index());
+  const bool reads = std::find(decl.users.begin(), decl.users.end(), state_.unit) != decl.users.end();
+  if (!reads) {
+    throw PluginError(concat(decl.name, ": unit '", declarations.units.at(state_.unit).name, "' reads it without having declared it; ",
+                             "call use() on the declarer of that unit"));
+  }
+  LOOM_CHECK(bound.defined(), decl.name, " is not bound");
+  return bound;
+}
+
+bool UnitContext::has_partition(std::string_view partition) const { return state_.partitions->find(partition) != state_.partitions->end(); }
+
+const Segments& UnitContext::segments(std::string_view partition) const {
+  const auto found = state_.partitions->find(partition);
+  if (found != state_.partitions->end()) return found->second;
+  std::string have;
+  for (const auto& [key, value] : *state_.partitions) have += (have.empty() ? "'" : ", '") + key + "'";
+  throw PluginError(concat("no partition '", partition, "' in this layout; it has: ", have));
+}
+
+Tensor UnitContext::positions(std::string_view partition) const {
+  const Segments& s = segments(partition);
+  return at::tensor(at::ArrayRef<int64_t>(s.positions), at::kLong).view({s.rows(), s.position_axes});
+}
+
+Tensor UnitContext::segment_sum(const Tensor& x, std::string_view partition) const {
+  const Segments& s = segments(partition);
+  check_rows("segment_sum", x, s, partition);
+  return at::zeros({s.count(), x.size(1)}, x.options()).index_add(0, segment_ids(s), x);
+}
+
+Tensor UnitContext::segment_mean(const Tensor& x, std::string_view partition) const {
+  const Segments& s = segments(partition);
+  Tensor lengths = at::empty({s.count(), 1}, x.options().dtype(at::kDouble));
+  for (int64_t i = 0; i < s.count(); ++i) lengths.data_ptr<double>()[i] = static_cast<double>(std::max<int64_t>(s.length(i), 1));
+  return segment_sum(x, partition) / lengths.to(x.scalar_type());
+}
+
+Tensor UnitContext::dropout(const Tensor& x, double p, Site site, std::string_view partition) const {
+  if (p <= 0 || !training()) return x;
+  if (p >= 1) throw PluginError(concat("dropout: p must be below 1, found ", p));
+  const Segments& s = segments(partition);
+  check_rows("dropout", x, s, partition);
+  const int64_t width = x.size(1);
+  Tensor mask = at::empty({s.rows(), width}, at::kFloat);
+  float* out = mask.data_ptr<float>();
+  const auto threshold = static_cast<uint32_t>(p * 4294967296.0);
+  const auto scale = static_cast<float>(1.0 / (1.0 - p));
+  for (int64_t i = 0; i < s.count(); ++i) {
+    const SegmentKey& key = s.keys[i];
+    const Philox random({state_.seed, Purpose::dropout, site.id, static_cast<uint64_t>(state_.step), key.sample, key.occurrence});
+    uint64_t index = static_cast<uint64_t>(key.first_row * width);
+    const uint64_t end = index + static_cast<uint64_t>(s.length(i) * width);
+    while (index < end) {
+      const auto words = random.block(index >> 2);
+      do *out++ = words[index & 3] < threshold ? 0.0F : scale;
+      while ((++index & 3) != 0 && index < end);
+    }
+  }
+  return x * mask.to(x.scalar_type());
+}
+
+uint64_t UnitContext::seed_of(Site site, int64_t segment, std::string_view partition) const {
+  const SegmentKey& key = segments(partition).keys.at(segment);
+  const Philox random({state_.seed, Purpose::noise, site.id, static_cast<uint64_t>(state_.step), key.sample, key.occurrence});
+  const auto words = random.block(static_cast<uint64_t>(key.first_row));
+  return (static_cast<uint64_t>(words[0]) << 32) | words[1];
+}
+
+void UnitContext::loss(std::string_view name, const Tensor& sum, Denominator denominator) {
+  if (sum.dim() != 0) throw PluginError(concat("interior loss '", name, "' must be a scalar sum, found shape ", sum.sizes()));
+  if (state_.losses != nullptr) state_.losses->push_back({std::string(name), sum, denominator});
+}
+
+Tensor UnitContext::keep(const Tensor& t) {
+  if (state_.kept == nullptr) return t;
+  if (!state_.recomputing) {
+    state_.kept->tensors.push_back(t.detach());
+    return t;
+  }
+  LOOM_CHECK(next_kept_tensor_ < state_.kept->tensors.size(), "the recomputation keeps more tensors than the first run");
+  return substitute(t, state_.kept->tensors[next_kept_tensor_++]);
+}
+
+}  // namespace loom

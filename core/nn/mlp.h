@@ -1,0 +1,44 @@
+#pragma once
+// Feed-forward blocks: SwiGLU with one fused gate_up projection, and the plain two-layer form with GELU.
+#include <cstdint>
+
+#include "core/base/tensor.h"
+#include "core/nn/declare.h"
+#include "core/nn/linear.h"
+
+namespace loom {
+
+class UnitContext;
+
+// down(silu(gate(x)) * up(x)).
+class SwiGlu {
+ public:
+  SwiGlu(const Declarer& d, int64_t width, int64_t hidden, bool bias = false);
+  Tensor operator()(const Tensor& x_TW, UnitContext& ctx) const;
+
+ private:
+  Linear gate_up_, down_;
+};
+
+enum class Gelu { exact = 1, tanh };
+
+struct GeluMlpOptions {
+  int64_t in = 0;
+  int64_t hidden = 0;
+  int64_t out = 0;  // 0 = in
+  bool bias = true;
+  Gelu gelu = Gelu::exact;
+};
+
+// fc2(gelu(fc1(x))).
+class GeluMlp {
+ public:
+  GeluMlp(const Declarer& d, const GeluMlpOptions& options);
+  Tensor operator()(const Tensor& x_TI, UnitContext& ctx) const;
+
+ private:
+  Linear fc1_, fc2_;
+  Gelu gelu_;
+};
+
+}  // namespace loom
