@@ -1,0 +1,232 @@
+// Folders and renames. Names: step-N is complete; step-N.tmp-PID is being written, or was when its process died; step-N.old-PID is
+// the previous step-N on file systems that cannot swap two folders at once.
+#include "core/checkpoint/checkpoint.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <map>
+
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "core/base/log.h"
+#include "core/base/text.h"
+#include "core/checkpoint/safetensors.h"
+
+namespace loom {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct FolderName {
+  int64_t step = -1;
+  std::string suffix;  // "", "tmp" or "old"
+  int64_t pid = 0;
+};
+
+std::optional<int64_t> whole_number(std::string_view text) {
+  if (text.empty() || text.size() > 18 || text.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
+  return std::stoll(std::string(text));
+}
+
+std::optional<FolderName> parse_name(const std::string& name) {
+  constexpr std::string_view kPrefix = "step-";
+  if (name.rfind(kPrefix, 0) != 0) return std::nullopt;
+  FolderName out;
+  const std::string_view rest = std::string_view(name).substr(kPrefix.size());
+  const size_t dot = rest.find('.');
+  const std::optional<int64_t> step = whole_number(rest.substr(0, dot));
+  if (!step.has_value()) return std::nullopt;
+  out.step = *step;
+  if (dot == std::string_view::npos) return out;
+  const std::string_view tail = rest.substr(dot + 1);
+  const size_t dash = tail.find('-');
+  if (dash == std::string_view::npos) return std::nullopt;
+  out.suffix = std::string(tail.substr(0, dash));
+  const std::optional<int64_t> pid = whole_number(tail.substr(dash + 1));
+  if ((out.suffix != "tmp" && out.suffix != "old") || !pid.has_value()) return std::nullopt;
+  out.pid = *pid;
+  return out;
+}
+
+std::string checkpoints_dir(const std::string& run_dir) { return run_dir + "/checkpoints"; }
+
+void remove_quietly(const std::string& path) {
+  std::error_code ignored;
+  fs::remove_all(path, ignored);
+}
+
+bool exists(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(path, ignored));
+}
+
+// Every folder entry with a name of ours. A run without checkpoints has none.
+std::vector<std::pair<FolderName, std::string>> scan(const std::string& parent) {
+  std::vector<std::pair<FolderName, std::string>> out;
+  std::error_code error;
+  for (fs::directory_iterator it(parent, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    const std::optional<FolderName> parsed = parse_name(name);
+    if (parsed.has_value()) out.emplace_back(*parsed, parent + "/" + name);
+  }
+  if (error && error.value() != ENOENT) throw_file_error("read folder", parent, error.value());
+  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) {
+    return a.first.step != b.first.step ? a.first.step < b.first.step : a.second < b.second;
+  });
+  return out;
+}
+
+// A folder of a living process may still be in work.
+bool abandoned(int64_t pid) { return pid == ::getpid() || (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH); }
+
+void clean_leftovers(const std::string& parent) {
+  for (const auto& [name, path] : scan(parent)) {
+    if (name.suffix.empty() || !abandoned(name.pid)) continue;
+    const std::string home = concat(parent, "/step-", name.step);
+    if (name.suffix == "old" && !exists(home) && ::rename(path.c_str(), home.c_str()) == 0) continue;
+    remove_quietly(path);
+  }
+}
+
+void move_into_place(const std::string& temporary, const std::string& home) {
+  if (!exists(home)) {
+    if (::rename(temporary.c_str(), home.c_str()) != 0) throw_file_error("rename to", home, errno);
+    return;
+  }
+  if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, home.c_str(), RENAME_EXCHANGE) == 0) {
+    remove_quietly(temporary);
+    return;
+  }
+  const std::string aside = concat(home, ".old-", ::getpid());
+  remove_quietly(aside);
+  if (::rename(home.c_str(), aside.c_str()) != 0) throw_file_error("rename", home, errno);
+  if (::rename(temporary.c_str(), home.c_str()) != 0) {
+    const int error = errno;
+    if (::rename(aside.c_str(), home.c_str()) != 0) log_warn("the earlier checkpoint now lies in ", aside);
+    throw_file_error("rename to", home, error);
+  }
+  remove_quietly(aside);
+}
+
+void write_folder(const std::string& folder, int64_t step, const std::vector<NamedTensor>& tensors, const std::string& extra_json) {
+  const std::string file = "rank-00000.safetensors";
+  Manifest manifest;
+  manifest.step = step;
+  manifest.extra = extra_json;
+  std::vector<KeyedTensor> data;
+  for (const NamedTensor& entry : tensors) {
+    const bool whole = entry.box.size.empty();
+    StoredTensor stored;
+    stored.dtype = entry.tensor.scalar_type();
+    stored.shape = whole ? entry.tensor.sizes().vec() : entry.shape;
+    stored.boxes = {{file, entry.name, whole ? whole_box(stored.shape) : entry.box}};
+    LOOM_CHECK(at::IntArrayRef(stored.boxes[0].box.size) == entry.tensor.sizes(), "tensor ", entry.name, " of shape ",
+               entry.tensor.sizes(), " for box ", stored.boxes[0].box.str());
+    LOOM_CHECK(tiles({stored.boxes[0].box}, whole_box(stored.shape)), "one rank must hold all of ", entry.name);
+    LOOM_CHECK(manifest.tensors.emplace(entry.name, std::move(stored)).second, "tensor ", entry.name, " twice in a checkpoint");
+    data.push_back({entry.name, entry.tensor});
+  }
+  const WrittenFile written = write_safetensors(folder + "/" + file, data, {{"format", "pt"}});
+  manifest.files[file] = {written.bytes, written.crc32};
+  write_file_atomic(folder + "/" + kManifestName, manifest_json(manifest));
+}
+
+}  // namespace
+
+std::string save_checkpoint(const std::string& run_dir, int64_t step, const std::vector<NamedTensor>& tensors,
+                            const std::string& extra_json) {
+  const std::string parent = checkpoints_dir(run_dir);
+  const std::string home = concat(parent, "/step-", step);
+  const std::string temporary = concat(home, ".tmp-", ::getpid());
+  try {
+    make_dirs(parent);
+    fsync_dir(run_dir);
+    clean_leftovers(parent);
+    make_dirs(temporary);
+    write_folder(temporary, step, tensors, extra_json);
+    move_into_place(temporary, home);
+    fsync_dir(parent);
+  } catch (const EnvironmentError& problem) {
+    remove_quietly(temporary);
+    throw EnvironmentError(concat("step ", step, " was not saved: ", problem.what(), "; checkpoints saved before are intact"));
+  } catch (...) {
+    remove_quietly(temporary);
+    throw;
+  }
+  return home;
+}
+
+std::string checkpoint_damage(const std::string& folder) {
+  if (!is_file(folder + "/" + kManifestName)) return concat(folder, ": no ", kManifestName);
+  try {
+    for (const auto& [name, file] : read_manifest(folder).files) {
+      std::error_code error;
+      const uintmax_t bytes = fs::file_size(folder + "/" + name, error);
+      if (error) return concat(folder, "/", name, ": missing");
+      if (bytes != static_cast<uintmax_t>(file.bytes)) {
+        return concat(folder, "/", name, ": truncated: expected ", file.bytes, " bytes, found ", bytes);
+      }
+    }
+  } catch (const Error& problem) {
+    return problem.what();
+  }
+  return "";
+}
+
+std::vector<CheckpointInfo> list_checkpoints(const std::string& run_dir, std::vector<std::string>* damaged) {
+  std::map<int64_t, std::string> found;
+  const std::string parent = checkpoints_dir(run_dir);
+  for (const auto& [name, path] : scan(parent)) {
+    // A kill between the two renames of move_into_place leaves only the older one of a step.
+    const bool stand_in = name.suffix == "old" && !exists(concat(parent, "/step-", name.step));
+    if (!name.suffix.empty() && !stand_in) continue;
+    const std::string damage = checkpoint_damage(path);
+    if (damage.empty()) {
+      found[name.step] = path;
+    } else if (damaged != nullptr) {
+      damaged->push_back(damage);
+    }
+  }
+  std::vector<CheckpointInfo> out;
+  for (const auto& [step, folder] : found) out.push_back({step, folder});
+  return out;
+}
+
+std::optional<CheckpointInfo> latest_checkpoint(const std::string& run_dir) {
+  std::vector<CheckpointInfo> complete = list_checkpoints(run_dir);
+  const int64_t newest = complete.empty() ? -1 : complete.back().step;
+  const std::string instead = complete.empty() ? "there is no other" : concat("taking step ", newest);
+  for (const auto& [name, path] : scan(checkpoints_dir(run_dir))) {
+    if (!name.suffix.empty() || name.step <= newest) continue;
+    log_warn("checkpoint step ", name.step, " is damaged (", checkpoint_damage(path), "); ", instead);
+  }
+  if (complete.empty()) return std::nullopt;
+  return complete.back();
+}
+
+int64_t prune_checkpoints(const std::string& run_dir, int64_t keep) {
+  const std::vector<CheckpointInfo> complete = list_checkpoints(run_dir);
+  const int64_t surplus = keep <= 0 ? 0 : static_cast<int64_t>(complete.size()) - keep;
+  int64_t removed = 0;
+  for (int64_t i = 0; i < surplus; ++i) {
+    const CheckpointInfo& victim = complete[static_cast<size_t>(i)];
+    // Renamed first, so that a kill on the way never leaves a half-empty folder under a valid name.
+    const std::string trash = concat(checkpoints_dir(run_dir), "/step-", victim.step, ".tmp-", ::getpid());
+    remove_quietly(trash);
+    if (::rename(victim.folder.c_str(), trash.c_str()) != 0) throw_file_error("remove", victim.folder, errno);
+    remove_quietly(trash);
+    ++removed;
+  }
+  return removed;
+}
+
+}  // namespace loom

@@ -1,0 +1,105 @@
+#pragma once
+// Steps from samples. The samples of step k follow from the recipe and k alone: verdicts are consumed in the order of samples,
+// however fast each was prepared, and packing comes afterwards (design, idea 6). Samples are prepared ahead in the thread pool.
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/thread_pool.h"
+#include "core/config/config_value.h"
+#include "core/data/loader_state.h"
+#include "core/data/order.h"
+#include "core/data/preparer.h"
+#include "core/data/sample.h"
+#include "core/data/skip_journal.h"
+#include "core/data/source.h"
+#include "core/step/step_plan.h"
+
+namespace loom {
+
+struct BatchSize {
+  enum class Unit { samples = 1, tokens };
+  int64_t count = 64;
+  Unit unit = Unit::samples;
+  std::string str() const;  // "64 samples"
+};
+
+// "64 samples", "262144 tokens", or a number of samples. UserError with mark otherwise.
+BatchSize parse_batch(const ConfigValue& value);
+
+struct LoaderOptions {
+  BatchSize batch;
+  bool shuffle = true;
+  uint64_t seed = 0;
+  double max_skip_rate = 0.05;       // judged from 100 samples on
+  int64_t prefetch_steps = 2;        // prepared ahead
+  int64_t prefetch_bytes = 1 << 30;  // of prepared samples that wait
+  std::string journal;               // path of skips.jsonl; empty = in memory only
+};
+
+struct LoadedStep {
+  StepPlan plan;
+  std::vector<PreparedSample> samples;  // parallel to plan.samples
+  LoaderState after;                    // to be saved with the weights of this step
+};
+
+class StepLoader {
+ public:
+  // Preparer and pool must outlive the loader.
+  StepLoader(std::vector<std::shared_ptr<Source>> sources, const Preparer& preparer, ThreadPool& pool, LoaderOptions options);
+  ~StepLoader();
+  StepLoader(const StepLoader&) = delete;
+  StepLoader& operator=(const StepLoader&) = delete;
+
+  // The next step. A batch of tokens is filled up to its size, never above it unless a single sample is larger. UserError when too
+  // many samples are skipped, or for one that the recipe says must not be.
+  LoadedStep next();
+  // After the last delivered step.
+  const LoaderState& state() const { return committed_; }
+  // Continues exactly behind the step that the state was taken after.
+  void restore(const LoaderState& state);
+
+  // Skips of the run so far, those before a resume included when there is a journal.
+  std::vector<SkipRecord> skips() const { return journal_.before(committed_.position); }
+  const SampleOrder& order() const { return order_; }
+  const LoaderOptions& options() const { return options_; }
+
+ private:
+  struct Waiting {
+    uint64_t position = 0;
+    Task<PreparedSample> task;
+    std::optional<PreparedSample> ready;
+  };
+  // What tasks share with the loader; outlives both.
+  struct Shared {
+    std::atomic<bool> stop{false};
+    std::atomic<int64_t> bytes{0};
+  };
+
+  LoadedStep collect();
+  void fill();
+  PreparedSample& front();
+  void pop_front();
+  void note_skip(const PreparedSample& sample);
+  void check_skip_rate() const;
+  void discard();
+  void count_epochs(LoaderState& state) const;
+
+  std::vector<std::shared_ptr<Source>> sources_;
+  const Preparer& preparer_;
+  ThreadPool& pool_;
+  LoaderOptions options_;
+  SampleOrder order_;
+  SkipJournal journal_;
+  LoaderState committed_, current_;  // current_ moves while a step is collected
+  int64_t unusable_in_a_row_ = 0;
+  int64_t samples_per_step_ = 0;     // of the last step
+  std::deque<Waiting> window_;       // positions from current_.position on
+  std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+};
+
+}  // namespace loom

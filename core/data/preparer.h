@@ -1,0 +1,57 @@
+#pragma once
+// Raw samples to prepared ones: tokens, supervision, one tensor per media item, and the verdict a step plan is made from. Pure and
+// thread safe: what comes out depends on the sample, the recipe and the epoch, never on when or where it is prepared.
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "core/config/config_value.h"
+#include "core/data/sample.h"
+#include "core/data/source.h"
+#include "core/data/tokenizer.h"
+#include "core/model/component.h"
+
+namespace loom {
+
+// What happens to a sample with more tokens than data.budget.
+enum class OverLong { error = 1, drop };
+
+// "error" or "drop"; UserError with mark otherwise.
+OverLong parse_over_long(const ConfigValue& value);
+
+struct ModalityUse {
+  const Encoder* encoder = nullptr;
+  int64_t merge = 1;  // encoder outputs per LLM slot, of the connector
+};
+
+struct PreparerOptions {
+  std::map<std::string, ModalityUse> modalities;
+  const Tokenizer* tokenizer = nullptr;
+  int64_t budget = 4096;
+  OverLong over_long = OverLong::error;
+  uint64_t seed = 0;
+};
+
+class Preparer {
+ public:
+  explicit Preparer(PreparerOptions options);
+
+  // Layout: <bos>, the parts in order, and <eos> when the last part is supervised text. A sample that cannot be decoded or measured
+  // becomes a skip with a reason; UserError for what the whole recipe must mend (over_long: error, a modality without encoder).
+  PreparedSample prepare(const RawSample& raw, uint64_t position = 0, uint64_t epoch = 0) const;
+  // The same for a sample that has yet to be read; an error while reading makes it a skip, too.
+  PreparedSample prepare(const Source& source, int64_t index, uint64_t position = 0, uint64_t epoch = 0) const;
+  // UserError when a source gives media that no encoder of the recipe takes.
+  void check_source(const Source& source) const;
+
+  const PreparerOptions& options() const { return options_; }
+
+ private:
+  const ModalityUse& use_of(const std::string& modality, const std::string& who) const;
+  void lay_out(const RawSample& raw, PreparedSample& out) const;
+  void prepare_media(const RawSample& raw, uint64_t epoch, PreparedSample& out) const;
+
+  PreparerOptions options_;
+};
+
+}  // namespace loom

@@ -1,0 +1,38 @@
+#pragma once
+// Where samples come from. A source is a list with random access, safe to read from many threads; order, epochs, mixing and
+// prefetching are not its business. Kinds of sources are rows of one table in source.cpp.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/config/config_value.h"
+#include "core/config/schema.h"
+#include "core/data/sample.h"
+
+namespace loom {
+
+class Source {
+ public:
+  virtual ~Source();
+  virtual int64_t size() const = 0;
+  virtual const std::string& name() const = 0;           // unique in a recipe: "train.0"
+  virtual RawSample read(int64_t index) const = 0;       // any thread; an error makes the sample a skip
+  virtual std::vector<std::string> modalities() const;   // of the media it gives; default none
+  virtual double weight() const;                         // share among sources; 0 (default) = by size
+
+  // Identity of a sample, known without reading it.
+  uint64_t sample_key(int64_t index) const;
+  std::string sample_name(int64_t index) const;
+};
+
+std::vector<std::string> source_types();
+// UserError with mark and nearest name when the type is unknown.
+Schema source_schema(const ConfigValue& type);
+// `config` has passed its schema; `number` counts the sources of a list. UserError when files are missing or malformed.
+std::unique_ptr<Source> make_source(const ConfigValue& config, int number);
+
+// "recipe.yaml:12:30: data.train.0.images: ", the beginning of a message about a value; "" for one that stands nowhere.
+std::string said_at(const ConfigValue& value);
+
+}  // namespace loom

@@ -1,0 +1,44 @@
+// The byte tokenizer: 256 bytes, then special tokens. No vocabulary file, any language, any string.
+#include "core/data/tokenizer.h"
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/data/source.h"
+
+namespace loom {
+namespace {
+
+class ByteTokenizer : public Tokenizer {
+ public:
+  std::vector<int64_t> encode(std::string_view text) const override {
+    std::vector<int64_t> out;
+    out.reserve(text.size());
+    for (const char c : text) out.push_back(static_cast<unsigned char>(c));
+    return out;
+  }
+  std::string decode(const std::vector<int64_t>& tokens) const override {
+    std::string out;
+    for (const int64_t token : tokens) {
+      if (token >= 0 && token < kBytes) out += static_cast<char>(token);
+    }
+    return out;
+  }
+  int64_t vocab_size() const override { return kBytes + 4; }  // bos, eos, two in reserve
+  int64_t bos() const override { return kBytes; }
+  int64_t eos() const override { return kBytes + 1; }
+
+ private:
+  static constexpr int64_t kBytes = 256;
+};
+
+}  // namespace
+
+Tokenizer::~Tokenizer() = default;
+
+std::unique_ptr<Tokenizer> make_tokenizer(const ConfigValue& config) {
+  const std::string& name = config.as_string();
+  if (name == "bytes") return std::make_unique<ByteTokenizer>();
+  throw UserError(concat(said_at(config), "no tokenizer ", quote_text(name), did_you_mean(name, {"bytes"}), " (there is: bytes)"));
+}
+
+}  // namespace loom
