@@ -1,0 +1,110 @@
+#include "backbones/llama/backbone.h"
+
+#include <ATen/ATen.h>
+
+#include "core/base/error.h"
+
+namespace loom::llama {
+namespace {
+
+StreamDecl stream(std::string name, int64_t width, bool optional = false) {
+  StreamDecl decl;
+  decl.name = std::move(name);
+  decl.width = width;
+  decl.optional = optional;
+  return decl;
+}
+
+UnitDecl embed_unit(const Config& c) {
+  UnitDecl decl;
+  decl.name = "embed";
+  decl.inputs = {stream("tokens", 0)};
+  decl.outputs = {stream("hidden", c.width)};
+  return decl;
+}
+
+UnitDecl block_unit(const Config& c, int64_t i) {
+  UnitDecl decl;
+  decl.name = concat("blocks.", i);
+  decl.inputs = {stream("hidden", c.width)};
+  decl.outputs = {stream("hidden", c.width)};
+  decl.mixes = Mixes::attention;
+  return decl;
+}
+
+UnitDecl head_unit(const Config& c) {
+  UnitDecl decl;
+  decl.name = "head";
+  decl.inputs = {stream("hidden", c.width), stream("loss_rows", 0), stream("targets", 0, true)};
+  decl.outputs = {stream("logprob", 0, true), stream("logits", c.vocab, true)};
+  return decl;
+}
+
+SelfAttentionOptions attention_options(const Config& c) {
+  SelfAttentionOptions o;
+  o.width = c.width;
+  o.heads = c.heads;
+  o.kv_heads = c.kv_heads;
+  o.head_dim = c.head_dim;
+  o.causal = true;
+  o.qkv_bias = c.qkv_bias;
+  o.out_bias = c.out_bias;
+  o.qk_norm = c.qk_norm;
+  o.norm_eps = c.norm_eps;
+  o.rotary_theta = c.rope_theta;
+  return o;
+}
+
+std::vector<Block> make_blocks(const Declarer& d, const Config& c) {
+  std::vector<Block> blocks;
+  blocks.reserve(c.depth);
+  for (int64_t i = 0; i < c.depth; ++i) blocks.emplace_back(d.unit(block_unit(c, i)), c);
+  return blocks;
+}
+
+}  // namespace
+
+Block::Block(const Declarer& d, const Config& config)
+    : attention_norm_(d.child("attention_norm"), config.width, config.norm_eps),
+      attention_(d.child("attention"), attention_options(config)),
+      mlp_norm_(d.child("mlp_norm"), config.width, config.norm_eps),
+      mlp_(d.child("mlp"), config.width, config.ffn, config.mlp_bias),
+      dropout_(config.dropout),
+      attention_dropout_(d.site("attention_dropout")),
+      mlp_dropout_(d.site("mlp_dropout")) {}
+
+Tensor Block::operator()(const Tensor& x_TW, UnitContext& ctx) const {
+  const Tensor h_TW = x_TW + ctx.dropout(attention_(attention_norm_(x_TW, ctx), ctx), dropout_, attention_dropout_);
+  return h_TW + ctx.dropout(mlp_(mlp_norm_(h_TW, ctx), ctx), dropout_, mlp_dropout_);
+}
+
+Head::Head(const Declarer& d, const Config& config, Param embedding)
+    : norm_(d.child("norm"), config.width, config.norm_eps),
+      output_(config.tied ? LogProbHead(d, embedding) : LogProbHead(d, config.vocab, config.width)) {}
+
+void Head::operator()(Streams& s, UnitContext& ctx) const {
+  const Tensor rows_NW = norm_(s["hidden"].index_select(0, s["loss_rows"]), ctx);
+  if (s.has("targets")) {
+    s.set("logprob", output_.log_probs(rows_NW, s["targets"], ctx));
+  } else {
+    s.set("logits", output_.logits(rows_NW, ctx));
+  }
+}
+
+LlamaBackbone::LlamaBackbone(const Config& config, const Declarer& d)
+    : config_(config),
+      embed_(d.unit(embed_unit(config)), config.vocab, config.width),
+      blocks_(make_blocks(d, config)),
+      head_(d.unit(head_unit(config)), config, embed_.weight()) {}
+
+void LlamaBackbone::run(int unit, Streams& s, UnitContext& ctx) {
+  if (unit == 0) {
+    s.set("hidden", embed_(s["tokens"], ctx));
+  } else if (unit <= config_.depth) {
+    s.set("hidden", blocks_[unit - 1](s["hidden"], ctx));
+  } else {
+    head_(s, ctx);
+  }
+}
+
+}  // namespace loom::llama

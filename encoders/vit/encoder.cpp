@@ -1,0 +1,118 @@
+#include "encoders/vit/encoder.h"
+
+#include <ATen/ATen.h>
+
+#include "core/base/error.h"
+
+namespace loom::vit {
+namespace {
+
+UnitDecl unit(std::string name, StreamDecl in, StreamDecl out, Mixes mixes) {
+  UnitDecl decl;
+  decl.name = std::move(name);
+  decl.inputs = {std::move(in)};
+  decl.outputs = {std::move(out)};
+  decl.mixes = mixes;
+  return decl;
+}
+
+StreamDecl stream(std::string name, int64_t width) {
+  StreamDecl decl;
+  decl.name = std::move(name);
+  decl.width = width;
+  return decl;
+}
+
+SelfAttentionOptions attention_options(const Config& c) {
+  SelfAttentionOptions o;
+  o.width = c.width;
+  o.heads = c.heads;
+  return o;
+}
+
+GeluMlpOptions mlp_options(const Config& c) {
+  GeluMlpOptions o;
+  o.in = c.width;
+  o.hidden = c.hidden;
+  o.gelu = c.tanh_gelu ? Gelu::tanh : Gelu::exact;
+  return o;
+}
+
+std::vector<Block> make_blocks(const Declarer& d, const Config& c) {
+  std::vector<Block> blocks;
+  blocks.reserve(c.depth);
+  for (int64_t i = 0; i < c.depth; ++i) {
+    const StreamDecl hidden = stream("hidden", c.width);
+    blocks.emplace_back(d.unit(unit(concat("blocks.", i), hidden, hidden, Mixes::attention)), c);
+  }
+  return blocks;
+}
+
+}  // namespace
+
+Block::Block(const Declarer& d, const Config& config)
+    : norm1_(d.child("norm1"), config.width, config.norm_eps),
+      attention_(d.child("attention"), attention_options(config)),
+      norm2_(d.child("norm2"), config.width, config.norm_eps),
+      mlp_(d.child("mlp"), mlp_options(config)),
+      dropout_(config.dropout),
+      attention_dropout_(d.site("attention_dropout")),
+      mlp_dropout_(d.site("mlp_dropout")) {}
+
+Tensor Block::operator()(const Tensor& x_TW, UnitContext& ctx) const {
+  const Tensor h_TW = x_TW + ctx.dropout(attention_(norm1_(x_TW, ctx), ctx), dropout_, attention_dropout_);
+  return h_TW + ctx.dropout(mlp_(norm2_(h_TW, ctx), ctx), dropout_, mlp_dropout_);
+}
+
+VitEncoder::Embed::Embed(const Declarer& d, const Config& config)
+    : patch(d.child("patch"), config.patch_width(), config.width),
+      position(d.child("position"), {config.side(), config.side()}, config.width),
+      dropout(d.site("dropout")) {}
+
+VitEncoder::VitEncoder(const Config& config, const Declarer& d)
+    : config_(config),
+      embed_(d.unit(unit("embed", stream("media", config.patch_width()), stream("hidden", config.width), Mixes::none)),
+             config),
+      blocks_(make_blocks(d, config)),
+      norm_(d.unit(unit("norm", stream("hidden", config.width), stream("features", config.width), Mixes::none)),
+            config.width, config.norm_eps) {}
+
+void VitEncoder::run(int unit, Streams& s, UnitContext& ctx) {
+  if (unit == 0) {
+    s.set("hidden", ctx.dropout(embed_.position(embed_.patch(s["media"], ctx), ctx), config_.dropout, embed_.dropout));
+  } else if (unit <= config_.depth) {
+    s.set("hidden", blocks_[unit - 1](s["hidden"], ctx));
+  } else {
+    s.set("features", norm_(s["hidden"], ctx));
+  }
+}
+
+ItemMeta VitEncoder::measure(const MediaInfo& info) const {
+  const int64_t size = config_.image_size;
+  LOOM_CHECK_USER(info.frames == 1, "vit: a picture has one frame, found ", info.frames);
+  LOOM_CHECK_USER(info.height == size && info.width == size, "vit: expected a picture of ", size, "x", size,
+                  " pixels, found ", info.width, "x", info.height);
+  LOOM_CHECK_USER(info.channels == config_.channels, "vit: expected ", config_.channels, " channels, found ",
+                  info.channels);
+  ItemMeta meta;
+  meta.tokens = meta.outputs = config_.tokens();
+  meta.grid = {config_.side(), config_.side()};
+  const auto tokens = static_cast<double>(config_.tokens()), width = static_cast<double>(config_.width);
+  const double block =
+      2 * tokens * width * (4 * width + 2 * static_cast<double>(config_.hidden)) + 4 * tokens * tokens * width;
+  meta.cost =
+      static_cast<double>(config_.depth) * block + 2 * tokens * width * static_cast<double>(config_.patch_width());
+  return meta;
+}
+
+Tensor VitEncoder::prepare(const Media& media, const Philox& /*random*/) const {
+  const int64_t side = config_.side(), patch = config_.patch;
+  const Tensor pixels = (media.data.to(at::kFloat) / 255.0 - config_.mean) / config_.deviation;
+  // [y, py, x, px, c] -> [y, x | c, py, px]: the order of a convolution's weight, so that pretrained patch embeddings
+  // fit.
+  return pixels.view({side, patch, side, patch, config_.channels})
+      .permute({0, 2, 4, 1, 3})
+      .reshape({config_.tokens(), config_.patch_width()});
+}
+
+}  // namespace loom::vit
