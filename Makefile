@@ -1,0 +1,53 @@
+# Two commands are enough: make demo, make test. Everything is idempotent: a second make does nothing.
+BUILD ?= build
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+RUN ?= runs/demo
+TORCH = -DTORCH_PREFIX="$$(cat .deps/torch-prefix)"
+CONFIGURE = cmake -S . -G Ninja --log-level=WARNING $(TORCH)
+NINJA = NINJA_STATUS="[%f/%t] " ninja -j$(JOBS)
+export TORCH_PREFIX CMAKE_PREFIX_PATH
+
+.PHONY: all setup build demo test test-full sanitize lint lint-full install clean
+all: build
+
+setup:
+	@core/cmake/setup.sh build
+
+build: setup
+	@$(CONFIGURE) -B $(BUILD)
+	@$(NINJA) -C $(BUILD)
+
+demo:
+	@core/cmake/setup.sh demo
+	@$(CONFIGURE) -B $(BUILD)
+	@$(NINJA) -C $(BUILD)
+	$(BUILD)/bin/omniloom train configs/recipes/fashion_caption.yaml --run $(RUN) --replace
+	$(BUILD)/bin/omniloom eval --run $(RUN) --swapped --report
+
+test:
+	@core/cmake/setup.sh test
+	@$(CONFIGURE) -B $(BUILD) -DOMNILOOM_BUILD_TESTS=ON
+	@$(NINJA) -C $(BUILD) all tests
+	@ctest --test-dir $(BUILD) --output-on-failure -j$(JOBS)
+
+test-full: export OMNILOOM_TEST_FULL = 1
+test-full: test
+
+sanitize:
+	@core/cmake/setup.sh test
+	@$(CONFIGURE) -B $(BUILD)-asan -DOMNILOOM_BUILD_TESTS=ON -DOMNILOOM_SANITIZE=address,undefined
+	@$(NINJA) -C $(BUILD)-asan all tests
+	@ctest --test-dir $(BUILD)-asan --output-on-failure -j$(JOBS)
+
+lint lint-full:
+	@core/cmake/setup.sh lint
+	@$(CONFIGURE) -B $(BUILD)-lint -DOMNILOOM_BUILD_TESTS=ON -DOMNILOOM_PCH=OFF
+	@$(NINJA) -C $(BUILD)-lint omniloom_fingerprint
+	@core/cmake/lint.sh $(BUILD)-lint $(if $(filter lint-full,$@),all,changed)
+
+install: build
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean:
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-lint

@@ -1,0 +1,85 @@
+#include "pipelines/build_model.h"
+
+#include <c10/core/ScalarType.h>
+
+#include "core/base/error.h"
+
+namespace loom {
+namespace {
+
+// What a factory throws is the plugin's fault unless it says otherwise.
+template <class Made>
+Made guarded(const ComponentRecipe& component, const std::string& origin, const std::function<Made()>& make) {
+  const auto blame = [&](const std::string& text) {
+    return PluginError(concat(component.name, " (", origin, ") failed to construct: ", text.substr(0, text.find('\n'))));
+  };
+  try {
+    Made made = make();
+    if (made == nullptr) throw PluginError(concat(component.name, " (", origin, "): its factory returned nothing"));
+    return made;
+  } catch (const UserError& error) {
+    throw UserError(concat(component.config.mark.str(), ": model.", component.name, ": ", error.what()));
+  } catch (const Error&) {
+    throw;
+  } catch (const c10::Error& error) {
+    throw blame(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    throw blame(error.what());
+  }
+}
+
+struct Builder {
+  const Recipe& recipe;
+  const PluginLoader& plugins;
+
+  BindOptions options(const std::string& origin) const {
+    BindOptions out;
+    const std::string& precision = recipe.train().get_string("precision");
+    out.master = precision == "fp64" ? at::kDouble : at::kFloat;
+    out.compute = precision == "fp64" ? at::kDouble : precision == "bf16" ? at::kBFloat16 : at::kFloat;
+    out.recompute = recipe.train().get_bool("recompute");
+    out.frozen = recipe.frozen;
+    out.origin = origin;
+    return out;
+  }
+
+  template <class Type, class Make>
+  std::pair<std::shared_ptr<BoundComponent>, std::shared_ptr<Type>> build(const ComponentRecipe& component, const Make& make) const {
+    const std::string owner = plugins.owner(component.spec->kind, component.spec->name);
+    const std::string origin = concat("plugin '", component.spec->name, "', ", owner);
+    Declarations declarations;
+    declarations.component = component.name;
+    const Declarer d(declarations);
+    const std::function<std::shared_ptr<Type>()> construct = [&] { return make(*component.spec, d); };
+    std::shared_ptr<Type> made = guarded(component, origin, construct);
+    return {std::make_shared<BoundComponent>(made, std::move(declarations), options(origin)), made};
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<MultimodalModel> build_model(const Recipe& recipe, int64_t vocab, const PluginLoader& plugins) {
+  const Builder builder{recipe, plugins};
+  ModelParts parts;
+  const auto [bound, backbone] = builder.build<Backbone>(recipe.backbone, [&](const ComponentSpec& spec, Declarer d) {
+    return spec.backbone(recipe.backbone.config, BackboneArgs{vocab}, d);
+  });
+  parts.backbone = bound;
+  for (const auto& [modality, component] : recipe.encoders) {
+    const auto [encoder_bound, encoder] = builder.build<Encoder>(component, [&, &c = component](const ComponentSpec& spec, Declarer d) {
+      return spec.encoder(c.config, d);
+    });
+    parts.encoders[modality] = encoder_bound;
+    const ComponentRecipe& connector = recipe.connectors.at(modality);
+    const ConnectorArgs widths{encoder->width(), backbone->width()};
+    parts.connectors[modality] = builder.build<Connector>(connector, [&](const ComponentSpec& spec, Declarer d) {
+      return spec.connector(connector.config, widths, d);
+    }).first;
+  }
+  const auto seed = static_cast<uint64_t>(recipe.train().get_int("seed"));
+  auto model = std::make_unique<MultimodalModel>(std::move(parts), seed);
+  model->init_weights(seed);
+  return model;
+}
+
+}  // namespace loom

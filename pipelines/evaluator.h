@@ -1,0 +1,47 @@
+#pragma once
+// Held-out evaluation: greedy answers against the truth, and the loss of the truth. Samples are taken in file order, so a smaller
+// number is a prefix of a larger one.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/data/preparer.h"
+#include "core/data/source.h"
+#include "core/data/tokenizer.h"
+#include "core/model/multimodal_model.h"
+
+namespace loom {
+
+struct EvalOptions {
+  int64_t samples = 0;         // 0 = all
+  int64_t batch = 250;
+  int64_t max_new_tokens = 64;
+  bool generate = true;        // exact match; otherwise only the loss
+  bool swapped = false;        // each sample is shown the media of another one: what does the model owe to the picture?
+  int64_t show = 0;            // answers to return with their media
+};
+
+struct EvalSample {
+  std::string name, truth, output;
+  Tensor picture;              // uint8 [height, width, channels]; undefined without one
+  bool correct = false;
+};
+
+struct EvalResult {
+  int64_t samples = 0;
+  int64_t exact = 0;
+  double loss = 0;             // mean over supervised tokens; 0 when swapped
+  int64_t skipped = 0;
+  double seconds = 0;
+  std::vector<EvalSample> shown;
+  double exact_match() const { return samples > 0 ? static_cast<double>(exact) / static_cast<double>(samples) : 0; }
+};
+
+// `progress` is told how many samples are done, and of how many. Stops early when a stop is requested.
+EvalResult evaluate(MultimodalModel& model, const Tokenizer& tokenizer, const Preparer& preparer,
+                    const std::vector<std::shared_ptr<Source>>& sources, const EvalOptions& options,
+                    const std::function<void(int64_t, int64_t)>& progress = {});
+
+}  // namespace loom

@@ -1,0 +1,110 @@
+#include "pipelines/job.h"
+
+#include <thread>
+
+#include <ATen/Parallel.h>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/checkpoint/checkpoint.h"
+#include "pipelines/build_model.h"
+
+namespace loom {
+namespace {
+
+std::unique_ptr<Preparer> make_preparer(const Job& job) {
+  PreparerOptions options;
+  for (const std::string& modality : job.model->modalities()) {
+    options.modalities[modality] = {&job.model->encoder(modality), job.model->merge(modality)};
+  }
+  options.tokenizer = job.tokenizer.get();
+  options.budget = job.recipe.data().get_int("budget");
+  options.over_long = parse_over_long(job.recipe.data().at("over_long"));
+  options.seed = static_cast<uint64_t>(job.recipe.train().get_int("seed"));
+  return std::make_unique<Preparer>(std::move(options));
+}
+
+}  // namespace
+
+Job read_job(const std::string& recipe_file, const std::vector<std::string>& overrides) {
+  Job job;
+  job.registry = std::make_unique<Registry>();
+  job.plugins = std::make_unique<PluginLoader>(*job.registry);
+  job.recipe = load_recipe(recipe_file, overrides, *job.plugins);
+  return job;
+}
+
+Job make_job(const std::string& recipe_file, const std::vector<std::string>& overrides) {
+  Job job = read_job(recipe_file, overrides);
+  const auto asked = static_cast<int>(job.recipe.train().get_int("threads"));
+  job.threads = asked > 0 ? asked : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  at::set_num_threads(job.threads);
+  job.tokenizer = make_tokenizer(job.recipe.data().at("tokenizer"));
+  job.model = build_model(job.recipe, job.tokenizer->vocab_size(), *job.plugins);
+  job.preparer = make_preparer(job);
+  job.pool = std::make_unique<ThreadPool>(static_cast<int>(job.recipe.data().get_int("workers")));
+  return job;
+}
+
+std::vector<std::shared_ptr<Source>> Job::sources(const char* list) const {
+  std::vector<std::shared_ptr<Source>> out;
+  const ConfigValue& items = recipe.data().at(list);
+  LOOM_CHECK_USER(!items.items().empty(), recipe.file, ": data.", list, ": no source; give at least one");
+  for (const ConfigValue& item : items.items()) out.push_back(make_source(item, static_cast<int>(out.size())));
+  return out;
+}
+
+std::unique_ptr<StepLoader> make_loader(const Job& job, std::vector<std::shared_ptr<Source>> sources, const std::string& journal) {
+  LoaderOptions options;
+  options.batch = parse_batch(job.recipe.train().at("batch"));
+  options.shuffle = job.recipe.data().get_bool("shuffle");
+  options.seed = static_cast<uint64_t>(job.recipe.train().get_int("seed"));
+  options.max_skip_rate = job.recipe.data().get_number("max_skip_rate");
+  options.journal = journal;
+  for (const auto& source : sources) job.preparer->check_source(*source);
+  return std::make_unique<StepLoader>(std::move(sources), *job.preparer, *job.pool, std::move(options));
+}
+
+void load_model(const std::string& checkpoint, MultimodalModel& model) {
+  load_checkpoint(checkpoint, model_tensors(model), {Unasked::ignore, true});
+  model.weights_written();
+}
+
+std::vector<NamedTensor> model_tensors(MultimodalModel& model) {
+  std::vector<NamedTensor> out;
+  for (UnitBuffer* buffer : model.buffers()) {
+    for (size_t e = 0; e < buffer->entries().size(); ++e) out.push_back({buffer->entries()[e].name, buffer->master_of(e)});
+  }
+  return out;
+}
+
+std::string checkpoint_of(const std::string& run, int64_t step) {
+  if (step <= 0) {
+    const auto latest = latest_checkpoint(run);
+    LOOM_CHECK_USER(latest.has_value(), run, ": holds no complete checkpoint");
+    return latest->folder;
+  }
+  std::vector<std::string> steps;
+  for (const CheckpointInfo& info : list_checkpoints(run)) {
+    if (info.step == step) return info.folder;
+    steps.push_back(std::to_string(info.step));
+  }
+  throw UserError(concat(run, ": holds no complete checkpoint of step ", step, "; steps there: ", join(steps, ", ")));
+}
+
+std::string model_line(const Job& job) {
+  std::string out;
+  int64_t trainable = 0;
+  const auto add = [&](const std::string& label, const BoundComponent& component) {
+    out += concat(label, " ", human_count(static_cast<double>(component.params_total())), " · ");
+    trainable += component.params_trainable();
+  };
+  for (const auto& [modality, component] : job.recipe.encoders) {
+    add(modality + " " + component.spec->name, *job.model->parts().encoders.at(modality));
+    add(job.recipe.connectors.at(modality).spec->name, *job.model->parts().connectors.at(modality));
+  }
+  add(job.recipe.backbone.spec->name, *job.model->parts().backbone);
+  return out + human_count(static_cast<double>(trainable)) + " trainable";
+}
+
+}  // namespace loom

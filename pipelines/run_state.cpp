@@ -1,0 +1,63 @@
+#include "pipelines/run_state.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "pipelines/job.h"
+
+namespace loom {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::vector<NamedTensor> all_tensors(MultimodalModel& model, Optimizer& optimizer) {
+  std::vector<NamedTensor> out = model_tensors(model);
+  for (NamedTensor& state : optimizer.state()) out.push_back(std::move(state));
+  return out;
+}
+
+Json parse_extra(const Manifest& manifest, const std::string& folder) {
+  Json extra = Json::parse(manifest.extra, nullptr, false);
+  LOOM_CHECK_USER(extra.is_object() && extra.contains("counters") && extra.contains("loader"), folder,
+                  ": the manifest has no loader and counters; was it written by another program?");
+  return extra;
+}
+
+RunState counters_of(const Json& extra, int64_t step) {
+  const Json& counters = extra.at("counters");
+  RunState state;
+  state.step = step;
+  state.train_seconds = counters.value("train_seconds", 0.0);
+  state.tokens = counters.value("tokens", int64_t{0});
+  state.samples = counters.value("samples", int64_t{0});
+  return state;
+}
+
+}  // namespace
+
+std::string save_run(const std::string& run, int64_t keep, const RunState& state, MultimodalModel& model, Optimizer& optimizer,
+                     const StepLoader& loader) {
+  Json extra;
+  extra["counters"] = {{"train_seconds", state.train_seconds}, {"tokens", state.tokens}, {"samples", state.samples},
+                       {"optimizer_steps", optimizer.steps()}};
+  extra["loader"] = Json::parse(loader.state().json());
+  std::string folder = save_checkpoint(run, state.step, all_tensors(model, optimizer), extra.dump());
+  prune_checkpoints(run, keep);
+  return folder;
+}
+
+RunState read_run_state(const std::string& checkpoint) {
+  const Manifest manifest = read_manifest(checkpoint);
+  return counters_of(parse_extra(manifest, checkpoint), manifest.step);
+}
+
+RunState restore_run(const std::string& checkpoint, MultimodalModel& model, Optimizer& optimizer, StepLoader& loader) {
+  const Manifest manifest = load_checkpoint(checkpoint, all_tensors(model, optimizer));
+  model.weights_written();
+  const Json extra = parse_extra(manifest, checkpoint);
+  optimizer.set_steps(extra.at("counters").value("optimizer_steps", int64_t{0}));
+  loader.restore(parse_loader_state(extra.at("loader").dump(), checkpoint));
+  return counters_of(extra, manifest.step);
+}
+
+}  // namespace loom
