@@ -37,15 +37,16 @@ std::string traits(const ComponentSpec& spec) {
   return out;
 }
 
-void show_spec(const ComponentSpec& spec, const Descriptor& descriptor, std::ostream& out) {
+void show_spec(const ComponentSpec& spec, const Descriptor& descriptor, bool weights, std::ostream& out) {
   out << headline(spec, descriptor) << "\n";
   if (!spec.doc.empty()) out << spec.doc << "\n";
   out << (spec.schema.fields().empty() ? "config  none\n" : "config\n") << spec.schema.describe(2);
   out << traits(spec) << "\n";
-  if (!spec.weights.empty()) {
-    out << "weights\n";
-    for (const WeightRule& rule : spec.weights) out << "  " << rule.external << " -> " << rule.ours << "\n";
-  }
+  if (spec.weights.empty()) return;
+  out << "weights " << spec.weights.size() << " names of external checkpoints are known"
+      << (weights ? "\n" : " (--weights lists them)\n");
+  if (!weights) return;
+  for (const WeightRule& rule : spec.weights) out << "  " << rule.external << " -> " << rule.ours << "\n";
 }
 
 // Which file, or "" for something linked in, brings a plugin or a component of that name?
@@ -100,7 +101,7 @@ int list_plugins(PluginLoader& loader, std::ostream& out) {
   return 0;
 }
 
-int show_plugin(PluginLoader& loader, const std::string& name_or_file, std::ostream& out) {
+int show_plugin(PluginLoader& loader, const std::string& name_or_file, bool weights, std::ostream& out) {
   const bool is_file = name_or_file.find('/') != std::string::npos || name_or_file.ends_with(".so");
   const std::string file = is_file ? name_or_file : find_file(loader, name_or_file);
   Descriptor descriptor = core_descriptor();
@@ -123,7 +124,7 @@ int show_plugin(PluginLoader& loader, const std::string& name_or_file, std::ostr
   for (const ComponentKind kind : kKinds) {
     for (const std::string& name : registry.names(kind)) {
       const bool ours = registry.owner(kind, name) == owner && descriptor.offers(concat(kind_name(kind), ":", name));
-      if (ours) show_spec(*registry.find(kind, name), descriptor, out);
+      if (ours) show_spec(*registry.find(kind, name), descriptor, weights, out);
     }
   }
   out << "file    " << (file.empty() ? "linked into this program" : owner) << "\n";
@@ -149,6 +150,7 @@ void add_plugin_commands(CLI::App& root, Command& run) {
   struct Options {
     std::vector<std::string> paths;
     std::string name, kind, folder;
+    bool weights = false;
   };
   const auto options = std::make_shared<Options>();
   CLI::App* plugin = root.add_subcommand("plugin", "list, describe, check and start plugins");
@@ -169,9 +171,12 @@ void add_plugin_commands(CLI::App& root, Command& run) {
 
   CLI::App* info = plugin->add_subcommand("info", "configuration and abilities of a plugin");
   info->add_option("name", options->name, "a name on the search path, or a file")->required();
+  info->add_flag("--weights", options->weights, "list the names of external checkpoints");
   info->add_option("--plugins", options->paths, "more files or folders to search");
-  info->callback(
-      [=] { with_loader([options](PluginLoader& loader) { return show_plugin(loader, options->name, std::cout); }); });
+  info->callback([=] {
+    with_loader(
+        [options](PluginLoader& loader) { return show_plugin(loader, options->name, options->weights, std::cout); });
+  });
 
   CLI::App* check = plugin->add_subcommand("check", "does a plugin file fit this core? If not, why?");
   check->add_option("file", options->name, "a .omniloom.so file")->required();

@@ -10,7 +10,7 @@ namespace loom {
 
 using Points = std::vector<std::pair<double, double>>;  // (step, value), steps ascending
 
-// All finite numbers of a metrics file by name. Of several lines of one step the later wins. A missing file has no metrics.
+// All finite numbers of a metrics file by name. Of several lines of one step the later wins. A missing file has none.
 std::map<std::string, Points> metric_curves(const std::string& path);
 
 // One point of a thinned curve: the mean of a run of points, and their extremes.

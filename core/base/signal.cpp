@@ -1,11 +1,11 @@
 // Only async-signal-safe calls in the handler: a lock-free atomic, write, _exit.
 #include "core/base/signal.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 
 #include "core/base/error.h"
 

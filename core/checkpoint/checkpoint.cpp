@@ -1,12 +1,11 @@
-// Folders and renames. Names: step-N is complete; step-N.tmp-PID is being written, or was when its process died; step-N.old-PID is
-// the previous step-N on file systems that cannot swap two folders at once.
+// Folders and renames. Names: step-N is complete; step-N.tmp-PID is being written, or was when its process died;
+// step-N.old-PID is the previous step-N on file systems that cannot swap two folders at once.
 #include "core/checkpoint/checkpoint.h"
 
 #include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <sys/stat.h>
 #include <unistd.h>
+#include <csignal>
+#include <cstdio>
 
 #include <ATen/ATen.h>
 
@@ -33,7 +32,8 @@ struct FolderName {
 };
 
 std::optional<int64_t> whole_number(std::string_view text) {
-  if (text.empty() || text.size() > 18 || text.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
+  if (text.empty() || text.size() > 18 || text.find_first_not_of("0123456789") != std::string_view::npos)
+    return std::nullopt;
   return std::stoll(std::string(text));
 }
 
@@ -117,7 +117,8 @@ void move_into_place(const std::string& temporary, const std::string& home) {
   remove_quietly(aside);
 }
 
-void write_folder(const std::string& folder, int64_t step, const std::vector<NamedTensor>& tensors, const std::string& extra_json) {
+void write_folder(const std::string& folder, int64_t step, const std::vector<NamedTensor>& tensors,
+                  const std::string& extra_json) {
   const std::string file = "rank-00000.safetensors";
   Manifest manifest;
   manifest.step = step;
@@ -132,7 +133,8 @@ void write_folder(const std::string& folder, int64_t step, const std::vector<Nam
     LOOM_CHECK(at::IntArrayRef(stored.boxes[0].box.size) == entry.tensor.sizes(), "tensor ", entry.name, " of shape ",
                entry.tensor.sizes(), " for box ", stored.boxes[0].box.str());
     LOOM_CHECK(tiles({stored.boxes[0].box}, whole_box(stored.shape)), "one rank must hold all of ", entry.name);
-    LOOM_CHECK(manifest.tensors.emplace(entry.name, std::move(stored)).second, "tensor ", entry.name, " twice in a checkpoint");
+    LOOM_CHECK(manifest.tensors.emplace(entry.name, std::move(stored)).second, "tensor ", entry.name,
+               " twice in a checkpoint");
     data.push_back({entry.name, entry.tensor});
   }
   const WrittenFile written = write_safetensors(folder + "/" + file, data, {{"format", "pt"}});
@@ -157,7 +159,8 @@ std::string save_checkpoint(const std::string& run_dir, int64_t step, const std:
     fsync_dir(parent);
   } catch (const EnvironmentError& problem) {
     remove_quietly(temporary);
-    throw EnvironmentError(concat("step ", step, " was not saved: ", problem.what(), "; checkpoints saved before are intact"));
+    throw EnvironmentError(
+        concat("step ", step, " was not saved: ", problem.what(), "; checkpoints saved before are intact"));
   } catch (...) {
     remove_quietly(temporary);
     throw;

@@ -1,7 +1,7 @@
 #pragma once
-// Saving and finding checkpoints: RUN/checkpoints/step-N/ with one safetensors file per rank and a manifest. A folder is built under
-// a temporary name and renamed when it is complete and on disk, so at any instant the newest complete checkpoint can be loaded:
-// after a kill, on a full disk, or while the next one is being written.
+// Saving and finding checkpoints: RUN/checkpoints/step-N/ with one safetensors file per rank and a manifest. A folder
+// is built under a temporary name and renamed when it is complete and on disk, so at any instant the newest complete
+// checkpoint can be loaded: after a kill, on a full disk, or while the next one is being written.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -26,8 +26,9 @@ struct CheckpointInfo {
   std::string folder;
 };
 
-// Writes step-N, replacing an existing one of that step at once. Returns the folder. EnvironmentError (with path and "disk full" or
-// the system's words) leaves everything saved before as it was. Also removes what crashed saves left behind.
+// Writes step-N, replacing an existing one of that step at once. Returns the folder. EnvironmentError (with path and
+// "disk full" or the system's words) leaves everything saved before as it was. Also removes what crashed saves left
+// behind.
 std::string save_checkpoint(const std::string& run_dir, int64_t step, const std::vector<NamedTensor>& tensors,
                             const std::string& extra_json = "{}");
 
@@ -48,8 +49,9 @@ struct LoadOptions {
   bool verify = true;  // checksums of all files read
 };
 
-// Fills the tensors by name; nothing is changed unless all names, dtypes, shapes and checksums agree. UserError in one line
-// otherwise, with the nearest name. Returns the manifest, whose `extra` holds everything else.
-Manifest load_checkpoint(const std::string& folder, const std::vector<NamedTensor>& tensors, const LoadOptions& options = {});
+// Fills the tensors by name; nothing is changed unless all names, dtypes, shapes and checksums agree. UserError in one
+// line otherwise, with the nearest name. Returns the manifest, whose `extra` holds everything else.
+Manifest load_checkpoint(const std::string& folder, const std::vector<NamedTensor>& tensors,
+                         const LoadOptions& options = {});
 
 }  // namespace loom

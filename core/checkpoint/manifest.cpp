@@ -34,11 +34,13 @@ StoredTensor parse_tensor(const std::string& where, const Json& entry, const std
   out.shape = entry.at("shape").get<std::vector<int64_t>>();
   std::vector<Box> boxes;
   for (const Json& stored : entry.at("boxes")) {
-    StoredBox box{stored.at("file").get<std::string>(), stored.at("key").get<std::string>(),
+    StoredBox box{stored.at("file").get<std::string>(),
+                  stored.at("key").get<std::string>(),
                   {stored.at("offset").get<std::vector<int64_t>>(), stored.at("size").get<std::vector<int64_t>>()}};
-    LOOM_CHECK_USER(box.box.offset.size() == out.shape.size() && box.box.size.size() == out.shape.size(), where, "a box of ",
-                    box.box.size.size(), " dimensions in a tensor of ", out.shape.size());
-    LOOM_CHECK_USER(files.count(box.file) > 0, where, "its file ", quote_text(box.file), " is not in the list of files");
+    LOOM_CHECK_USER(box.box.offset.size() == out.shape.size() && box.box.size.size() == out.shape.size(), where,
+                    "a box of ", box.box.size.size(), " dimensions in a tensor of ", out.shape.size());
+    LOOM_CHECK_USER(files.count(box.file) > 0, where, "its file ", quote_text(box.file),
+                    " is not in the list of files");
     boxes.push_back(box.box);
     out.boxes.push_back(std::move(box));
   }
@@ -51,14 +53,16 @@ StoredTensor parse_tensor(const std::string& where, const Json& entry, const std
 std::string manifest_json(const Manifest& manifest) {
   Json root = {{"format", kFormat}, {"version", kVersion}, {"step", manifest.step}};
   root["files"] = Json::object();
-  for (const auto& [name, file] : manifest.files) root["files"][name] = {{"bytes", file.bytes}, {"crc32", hex(file.crc32)}};
+  for (const auto& [name, file] : manifest.files)
+    root["files"][name] = {{"bytes", file.bytes}, {"crc32", hex(file.crc32)}};
   root["extra"] = Json::parse(manifest.extra);
   LOOM_CHECK(root["extra"].is_object(), "extra of a checkpoint must be a JSON object");
   Json& tensors = root["tensors"] = Json::object();
   for (const auto& [name, tensor] : manifest.tensors) {
     Json boxes = Json::array();
     for (const StoredBox& stored : tensor.boxes) {
-      boxes.push_back({{"file", stored.file}, {"key", stored.key}, {"offset", stored.box.offset}, {"size", stored.box.size}});
+      boxes.push_back(
+          {{"file", stored.file}, {"key", stored.key}, {"offset", stored.box.offset}, {"size", stored.box.size}});
     }
     tensors[name] = {{"dtype", dtype_name(tensor.dtype)}, {"shape", tensor.shape}, {"boxes", std::move(boxes)}};
   }
@@ -68,18 +72,20 @@ std::string manifest_json(const Manifest& manifest) {
 Manifest parse_manifest(const std::string& text, const std::string& path) {
   try {
     const Json root = Json::parse(text);
-    LOOM_CHECK_USER(root.is_object() && root.value("format", "") == kFormat, path, ": not a checkpoint manifest; expected format ",
-                    kFormat);
+    LOOM_CHECK_USER(root.is_object() && root.value("format", "") == kFormat, path,
+                    ": not a checkpoint manifest; expected format ", kFormat);
     const int64_t version = root.at("version").get<int64_t>();
-    LOOM_CHECK_USER(version == kVersion, path, ": manifest version ", version, "; this program reads version ", kVersion);
+    LOOM_CHECK_USER(version == kVersion, path, ": manifest version ", version, "; this program reads version ",
+                    kVersion);
     Manifest out;
     out.step = root.at("step").get<int64_t>();
     for (const auto& [name, file] : root.at("files").items()) {
       // A name with a folder in it could point anywhere.
-      LOOM_CHECK_USER(!name.empty() && name.find('/') == std::string::npos, path, ": file name ", quote_text(name), " is not a plain name");
+      LOOM_CHECK_USER(!name.empty() && name.find('/') == std::string::npos, path, ": file name ", quote_text(name),
+                      " is not a plain name");
       const std::string crc = file.at("crc32").get<std::string>();
-      LOOM_CHECK_USER(crc.size() == 8 && crc.find_first_not_of("0123456789abcdef") == std::string::npos, path, ": crc32 ", quote_text(crc),
-                      " of ", name, "; expected 8 hexadecimal digits");
+      LOOM_CHECK_USER(crc.size() == 8 && crc.find_first_not_of("0123456789abcdef") == std::string::npos, path,
+                      ": crc32 ", quote_text(crc), " of ", name, "; expected 8 hexadecimal digits");
       out.files[name] = {file.at("bytes").get<int64_t>(), static_cast<uint32_t>(std::stoul(crc, nullptr, 16))};
     }
     for (const auto& [name, entry] : root.at("tensors").items()) {

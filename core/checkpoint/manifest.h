@@ -1,6 +1,6 @@
 #pragma once
-// What a checkpoint folder holds, as data: every tensor by its global name, shape and the boxes that files hold of it; every file
-// by size and checksum. It is the last file written, so its presence means that the rest is complete.
+// What a checkpoint folder holds, as data: every tensor by its global name, shape and the boxes that files hold of it;
+// every file by size and checksum. It is the last file written, so its presence means that the rest is complete.
 #include <cstdint>
 #include <map>
 #include <string>

@@ -1,7 +1,8 @@
 #pragma once
-// The safetensors file format: 8 bytes of header length, a JSON header, then the tensors one after another without holes. Written
-// as a stream (a checkpoint never exists twice in memory) and read through a mapping (only the slices that are wanted are touched).
-// Every file is validated as a whole before the first tensor is handed out; a defect is one line naming file and expectation.
+// The safetensors file format: 8 bytes of header length, a JSON header, then the tensors one after another without
+// holes. Written as a stream (a checkpoint never exists twice in memory) and read through a mapping (only the slices
+// that are wanted are touched). Every file is validated as a whole before the first tensor is handed out; a defect is
+// one line naming file and expectation.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -28,8 +29,8 @@ struct WrittenFile {
   uint32_t crc32 = 0;  // of the whole file, as zlib counts it
 };
 
-// Writes and fsyncs a new file (or replaces one in place). Tensors are ordered by element size, then key, so that each one is
-// aligned to its elements. EnvironmentError when the disk is full or the path cannot be written.
+// Writes and fsyncs a new file (or replaces one in place). Tensors are ordered by element size, then key, so that each
+// one is aligned to its elements. EnvironmentError when the disk is full or the path cannot be written.
 WrittenFile write_safetensors(const std::string& path, const std::vector<KeyedTensor>& tensors,
                               const std::map<std::string, std::string>& metadata = {});
 

@@ -34,24 +34,27 @@ uint64_t checked_bytes(const std::string& where, const std::vector<int64_t>& sha
 }
 
 TensorInfo parse_entry(const std::string& where, const Json& entry, uint64_t data_bytes) {
-  LOOM_CHECK_USER(entry.is_object() && entry.contains("dtype") && entry.contains("shape") && entry.contains("data_offsets"), where,
-                  "expected dtype, shape and data_offsets");
+  LOOM_CHECK_USER(
+      entry.is_object() && entry.contains("dtype") && entry.contains("shape") && entry.contains("data_offsets"), where,
+      "expected dtype, shape and data_offsets");
   TensorInfo info;
   const Json& dtype = entry["dtype"];
-  const std::optional<at::ScalarType> type = dtype.is_string() ? dtype_from_name(dtype.get<std::string>()) : std::nullopt;
+  const std::optional<at::ScalarType> type =
+      dtype.is_string() ? dtype_from_name(dtype.get<std::string>()) : std::nullopt;
   LOOM_CHECK_USER(type.has_value(), where, "unknown dtype ", dtype.dump(),
                   "; expected one of F64 F32 BF16 F16 I64 I32 I16 I8 U8 BOOL");
   info.dtype = *type;
   const Json& shape = entry["shape"];
   LOOM_CHECK_USER(shape.is_array(), where, "shape is not a list");
   for (const Json& extent : shape) {
-    LOOM_CHECK_USER(extent.is_number_unsigned() && extent.get<uint64_t>() <= uint64_t{INT64_MAX}, where, "shape holds ", extent.dump(),
-                    "; expected whole numbers from 0");
+    LOOM_CHECK_USER(extent.is_number_unsigned() && extent.get<uint64_t>() <= uint64_t{INT64_MAX}, where, "shape holds ",
+                    extent.dump(), "; expected whole numbers from 0");
     info.shape.push_back(extent.get<int64_t>());
   }
   const Json& range = entry["data_offsets"];
-  LOOM_CHECK_USER(range.is_array() && range.size() == 2 && range[0].is_number_unsigned() && range[1].is_number_unsigned(), where,
-                  "data_offsets is ", range.dump(), "; expected [begin, end]");
+  LOOM_CHECK_USER(
+      range.is_array() && range.size() == 2 && range[0].is_number_unsigned() && range[1].is_number_unsigned(), where,
+      "data_offsets is ", range.dump(), "; expected [begin, end]");
   info.begin = range[0].get<uint64_t>();
   info.end = range[1].get<uint64_t>();
   LOOM_CHECK_USER(info.begin <= info.end && info.end <= data_bytes, where, "bytes ", info.begin, " to ", info.end,
@@ -95,14 +98,16 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path), map
   ::close(descriptor);
   if (error != 0) throw_file_error("map", path, error);
   LOOM_CHECK_USER(regular, path, ": is not a file; expected a safetensors file");
-  LOOM_CHECK_USER(mapping_->data != nullptr, path, ": truncated safetensors file: ", info.st_size, " bytes, expected at least 8");
+  LOOM_CHECK_USER(mapping_->data != nullptr, path, ": truncated safetensors file: ", info.st_size,
+                  " bytes, expected at least 8");
 
   const unsigned char* bytes = static_cast<const unsigned char*>(mapping_->data);
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = (length << 8) | bytes[i];
-  LOOM_CHECK_USER(length <= kMaxHeader, path, ": not a safetensors file: header of ", length, " bytes, expected at most ", kMaxHeader);
-  LOOM_CHECK_USER(length <= mapping_->size - 8, path, ": truncated safetensors file: ", mapping_->size, " bytes, but its header alone needs ",
-                  length + 8);
+  LOOM_CHECK_USER(length <= kMaxHeader, path, ": not a safetensors file: header of ", length,
+                  " bytes, expected at most ", kMaxHeader);
+  LOOM_CHECK_USER(length <= mapping_->size - 8, path, ": truncated safetensors file: ", mapping_->size,
+                  " bytes, but its header alone needs ", length + 8);
   data_offset_ = 8 + length;
   parse_header({reinterpret_cast<const char*>(bytes) + 8, static_cast<size_t>(length)}, mapping_->size - data_offset_);
 }
@@ -111,7 +116,8 @@ void SafetensorsReader::parse_header(std::string_view header, uint64_t data_byte
   std::set<std::string> keys;
   std::string twice;
   const Json::parser_callback_t note_duplicates = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (event == Json::parse_event_t::key && depth == 1 && !keys.insert(value.get<std::string>()).second) twice = value.get<std::string>();
+    if (event == Json::parse_event_t::key && depth == 1 && !keys.insert(value.get<std::string>()).second)
+      twice = value.get<std::string>();
     return true;
   };
   Json root;
@@ -141,11 +147,12 @@ void SafetensorsReader::parse_header(std::string_view header, uint64_t data_byte
   uint64_t covered = 0;
   for (const auto& [begin, rest] : ranges) {
     LOOM_CHECK_USER(begin >= covered, path_, ": tensor ", quote_text(rest.second), ": overlaps the one before it");
-    LOOM_CHECK_USER(begin == covered, path_, ": a hole of ", begin - covered, " bytes before tensor ", quote_text(rest.second),
-                    "; expected none");
+    LOOM_CHECK_USER(begin == covered, path_, ": a hole of ", begin - covered, " bytes before tensor ",
+                    quote_text(rest.second), "; expected none");
     covered = rest.first;
   }
-  LOOM_CHECK_USER(covered == data_bytes, path_, ": ", data_bytes, " bytes of data, expected ", covered, " by the header");
+  LOOM_CHECK_USER(covered == data_bytes, path_, ": ", data_bytes, " bytes of data, expected ", covered,
+                  " by the header");
 }
 
 int64_t SafetensorsReader::bytes() const { return static_cast<int64_t>(mapping_->size); }
@@ -172,7 +179,8 @@ Tensor SafetensorsReader::tensor(const std::string& key) const {
     return copy;
   }
   const std::shared_ptr<Mapping> mapping = mapping_;
-  return at::from_blob(data, info.shape, [mapping](void*) {}, options);
+  return at::from_blob(
+      data, info.shape, [mapping](void*) {}, options);
 }
 
 }  // namespace loom

@@ -25,8 +25,9 @@ struct DtypeRow {
   const char* name;
 };
 
-constexpr DtypeRow kDtypes[] = {{at::kDouble, "F64"}, {at::kLong, "I64"},  {at::kFloat, "F32"}, {at::kInt, "I32"},  {at::kBFloat16, "BF16"},
-                                {at::kHalf, "F16"},   {at::kShort, "I16"}, {at::kByte, "U8"},   {at::kChar, "I8"}, {at::kBool, "BOOL"}};
+constexpr DtypeRow kDtypes[] = {{at::kDouble, "F64"},    {at::kLong, "I64"}, {at::kFloat, "F32"}, {at::kInt, "I32"},
+                                {at::kBFloat16, "BF16"}, {at::kHalf, "F16"}, {at::kShort, "I16"}, {at::kByte, "U8"},
+                                {at::kChar, "I8"},       {at::kBool, "BOOL"}};
 
 class OutputFile {
  public:

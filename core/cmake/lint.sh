@@ -10,10 +10,8 @@ mapfile -t ours < <(git ls-files -co --exclude-standard -- '*.h' '*.cpp' | while
 echo "clang-format: ${#ours[@]} files"
 clang-format --dry-run -Werror "${ours[@]}" || failed=1
 
-if [ -f tests/layering/check_includes.cmake ]; then
-  echo "layer order"
-  cmake -DROOT="$PWD" -P tests/layering/check_includes.cmake || failed=1
-fi
+echo "layer order"
+python3 tests/layering/check_includes.py --root "$PWD" || failed=1
 
 sources=()
 if [ "$scope" = all ]; then

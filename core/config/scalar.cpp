@@ -150,7 +150,7 @@ Interpolated interpolate(std::string_view text, std::vector<std::string>& proble
     } else if (rest.starts_with("${")) {
       std::size_t end = closing_brace(text, i + 2);
       if (end == std::string_view::npos) {
-        problems.push_back("'${' without its '}'");
+        problems.emplace_back("'${' without its '}'");
         return result;
       }
       result.text += replace_one(text.substr(i + 2, end - i - 2), problems);

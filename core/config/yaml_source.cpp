@@ -39,7 +39,7 @@ bool opens_block_scalar(std::string_view line) {
 
 }  // namespace
 
-YamlSource::YamlSource(std::string text, std::string name)
+YamlSource::YamlSource(const std::string& text, std::string name)
     : text_(without_carriage_returns(text)), name_(std::move(name)) {
   line_starts_.push_back(0);
   for (std::size_t i = 0; i < text_.size(); ++i) {

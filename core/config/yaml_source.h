@@ -13,7 +13,7 @@ class YamlSource {
  public:
   // Drops a byte order mark and carriage returns, ends the last line. UserError when the bytes are not text, or when a
   // tab indents a line.
-  YamlSource(std::string text, std::string name);
+  YamlSource(const std::string& text, std::string name);
 
   const std::string& text() const { return text_; }
   const std::string& name() const { return name_; }

@@ -1,4 +1,5 @@
-// Rows are appended sample by sample, items modality by modality; nothing is sorted, so a plan's order is the batch's order.
+// Rows are appended sample by sample, items modality by modality; nothing is sorted, so a plan's order is the batch's
+// order.
 #include "core/data/batch_builder.h"
 
 #include <ATen/ATen.h>
@@ -29,23 +30,26 @@ Tensor longs(const std::vector<int64_t>& values) { return at::tensor(at::IntArra
   throw PluginError(concat("encoders.", place.modality, ": layout() of an item of ", verdict.name, ": ", what));
 }
 
-void append_partition(const std::string& name, const ItemPartition& part, SegmentKey key, const ItemPlace& place, const Verdict& verdict,
-                      Partitions& out) {
+void append_partition(const std::string& name, const ItemPartition& part, SegmentKey key, const ItemPlace& place,
+                      const Verdict& verdict, Partitions& out) {
   const int64_t rows = std::accumulate(part.lengths.begin(), part.lengths.end(), int64_t{0});
   if (name.empty() && rows != place.meta.tokens) {
-    layout_mistake(place, verdict, concat("the default partition has ", rows, " rows, measure() said ", place.meta.tokens));
+    layout_mistake(place, verdict,
+                   concat("the default partition has ", rows, " rows, measure() said ", place.meta.tokens));
   }
   if (part.position_axes < 1 ||
       (!part.positions.empty() && static_cast<int64_t>(part.positions.size()) != rows * part.position_axes)) {
-    layout_mistake(place, verdict, concat("partition '", name, "' has ", part.positions.size(), " positions; expected ", rows, " rows x ",
-                                          part.position_axes, " axes"));
+    layout_mistake(place, verdict,
+                   concat("partition '", name, "' has ", part.positions.size(), " positions; expected ", rows,
+                          " rows x ", part.position_axes, " axes"));
   }
   const bool first = out.find(name) == out.end();
   Segments& segments = out[name];
   if (first) segments.position_axes = part.position_axes;
   if (segments.position_axes != part.position_axes) {
-    layout_mistake(place, verdict, concat("partition '", name, "' has ", part.position_axes, " position axes, an item before it had ",
-                                          segments.position_axes));
+    layout_mistake(place, verdict,
+                   concat("partition '", name, "' has ", part.position_axes, " position axes, an item before it had ",
+                          segments.position_axes));
   }
   for (const int64_t length : part.lengths) {
     if (length < 0) layout_mistake(place, verdict, concat("partition '", name, "' has a segment of ", length, " rows"));
@@ -59,7 +63,8 @@ void append_partition(const std::string& name, const ItemPartition& part, Segmen
   }
 }
 
-void append_permutation(const ItemLayout& layout, const ItemPlace& place, const Verdict& verdict, Items& items, ItemBatch& batch) {
+void append_permutation(const ItemLayout& layout, const ItemPlace& place, const Verdict& verdict, Items& items,
+                        ItemBatch& batch) {
   const int64_t outputs = place.meta.outputs;
   if (layout.permutation.empty()) {
     for (int64_t row = 0; row < outputs; ++row) batch.permutation.push_back(items.outputs + row);
@@ -77,22 +82,26 @@ void append_permutation(const ItemLayout& layout, const ItemPlace& place, const 
   items.permuted = true;
 }
 
-void append_item(const PreparedSample& sample, size_t index, int64_t row, const BatchModalities& modalities, ModelBatch& batch,
-                 std::map<std::string, Items>& all) {
+void append_item(const PreparedSample& sample, size_t index, int64_t row, const BatchModalities& modalities,
+                 ModelBatch& batch, std::map<std::string, Items>& all) {
   const ItemPlace& place = sample.verdict.items[index];
   const auto modality = modalities.find(place.modality);
-  LOOM_CHECK(modality != modalities.end(), sample.verdict.name, " has an item of modality ", place.modality, " without encoder");
+  LOOM_CHECK(modality != modalities.end(), sample.verdict.name, " has an item of modality ", place.modality,
+             " without encoder");
   ItemBatch& out = batch.items[place.modality];
   Items& items = all[place.modality];
   const SegmentKey key{sample.verdict.sample, static_cast<uint64_t>(index) + 1, 0};
   const ItemLayout layout = modality->second.encoder->layout(place.meta);
-  if (layout.partitions.find("") == layout.partitions.end()) layout_mistake(place, sample.verdict, "there is no default partition ''");
-  for (const auto& [name, part] : layout.partitions) append_partition(name, part, key, place, sample.verdict, out.encoder);
+  if (layout.partitions.find("") == layout.partitions.end())
+    layout_mistake(place, sample.verdict, "there is no default partition ''");
+  for (const auto& [name, part] : layout.partitions)
+    append_partition(name, part, key, place, sample.verdict, out.encoder);
   append_permutation(layout, place, sample.verdict, items, out);
   out.connector[""].append(place.meta.outputs, key);
   out.connector["slots"].append(place.slots, key);
   for (int64_t slot = 0; slot < place.slots; ++slot) {
-    LOOM_CHECK(sample.supervised[static_cast<size_t>(place.begin + slot)] == 0, "a media slot of ", sample.verdict.name, " is supervised");
+    LOOM_CHECK(sample.supervised[static_cast<size_t>(place.begin + slot)] == 0, "a media slot of ", sample.verdict.name,
+               " is supervised");
     items.slots.push_back(row + place.begin + slot);
   }
   items.media.push_back(sample.media[index]);
@@ -109,7 +118,8 @@ ModelBatch assemble(const std::vector<Span>& spans, const BatchModalities& modal
     LOOM_CHECK(sample.verdict.ok, "a skipped sample in a batch: ", sample.verdict.name);
     const int64_t row = static_cast<int64_t>(tokens.size());
     text.append(span.tokens, {sample.verdict.sample, 0, 0});
-    tokens.insert(tokens.end(), sample.tokens.begin(), sample.tokens.begin() + static_cast<std::ptrdiff_t>(span.tokens));
+    tokens.insert(tokens.end(), sample.tokens.begin(),
+                  sample.tokens.begin() + static_cast<std::ptrdiff_t>(span.tokens));
     if (prompt) {
       loss_rows.push_back(row + span.tokens - 1);
     } else {
@@ -140,7 +150,8 @@ ModelBatch assemble(const std::vector<Span>& spans, const BatchModalities& modal
 
 BatchModalities batch_modalities(MultimodalModel& model) {
   BatchModalities out;
-  for (const auto& [modality, bound] : model.parts().encoders) out[modality] = {&model.encoder(modality), bound->options().compute};
+  for (const auto& [modality, bound] : model.parts().encoders)
+    out[modality] = {&model.encoder(modality), bound->options().compute};
   return out;
 }
 
@@ -153,7 +164,8 @@ ModelBatch build_batch(const std::vector<const PreparedSample*>& samples, const 
 ModelBatch build_batch(const LoadedStep& step, size_t microbatch, MultimodalModel& model) {
   std::vector<const PreparedSample*> samples;
   if (microbatch < step.plan.microbatches.size()) {
-    for (const int64_t index : step.plan.microbatches[microbatch].samples) samples.push_back(&step.samples.at(static_cast<size_t>(index)));
+    for (const int64_t index : step.plan.microbatches[microbatch].samples)
+      samples.push_back(&step.samples.at(static_cast<size_t>(index)));
   }
   return build_batch(samples, batch_modalities(model));
 }

@@ -1,6 +1,6 @@
 #pragma once
-// A microbatch of a plan as tensors: samples packed one after another without padding, media items of each modality concatenated,
-// targets shifted within each sample, and every slot's row known. Pure functions of the samples.
+// A microbatch of a plan as tensors: samples packed one after another without padding, media items of each modality
+// concatenated, targets shifted within each sample, and every slot's row known. Pure functions of the samples.
 #include <cstdint>
 #include <map>
 #include <string>

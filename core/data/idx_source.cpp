@@ -1,4 +1,5 @@
-// Both files are read whole at the start (47 MB for 60,000 small pictures), so every defect shows before the first step.
+// Both files are read whole at the start (47 MB for 60,000 small pictures), so every defect shows before the first
+// step.
 #include "core/data/idx_source.h"
 
 #include <zlib.h>
@@ -38,7 +39,8 @@ class Reader {
     LOOM_CHECK_USER(!is_folder(path), where_, "is a folder; expected an IDX file");
     errno = 0;
     file_ = ::gzopen(path.c_str(), "rbe");
-    if (file_ == nullptr) throw UserError(concat(where_, errno == ENOENT ? "no such file" : errno_text(errno == 0 ? ENOMEM : errno)));
+    if (file_ == nullptr)
+      throw UserError(concat(where_, errno == ENOENT ? "no such file" : errno_text(errno == 0 ? ENOMEM : errno)));
     ::gzbuffer(file_, 1 << 18);
   }
   ~Reader() { ::gzclose(file_); }
@@ -49,7 +51,8 @@ class Reader {
   std::vector<uint8_t> read(uint64_t count) {
     std::vector<uint8_t> out;
     while (out.size() < count) {  // grows as data comes, so that a wrong header cannot ask for all memory
-      const size_t before = out.size(), want = static_cast<size_t>(std::min<uint64_t>(count - before, uint64_t{1} << 24));
+      const size_t before = out.size(),
+                   want = static_cast<size_t>(std::min<uint64_t>(count - before, uint64_t{1} << 24));
       out.resize(before + want);
       const int got = ::gzread(file_, out.data() + before, static_cast<unsigned>(want));
       int code = Z_OK;
@@ -69,7 +72,8 @@ class Reader {
 };
 
 uint32_t big_endian(const uint8_t* bytes) {
-  return static_cast<uint32_t>(bytes[0]) << 24 | static_cast<uint32_t>(bytes[1]) << 16 | static_cast<uint32_t>(bytes[2]) << 8 | bytes[3];
+  return static_cast<uint32_t>(bytes[0]) << 24 | static_cast<uint32_t>(bytes[1]) << 16 |
+         static_cast<uint32_t>(bytes[2]) << 8 | bytes[3];
 }
 
 // Reads an array of bytes with `dims` dimensions. `what` is "pictures" or "labels".
@@ -80,10 +84,11 @@ IdxArray read_idx(const ConfigValue& value, uint32_t dims, const char* what) {
   const uint32_t expected_magic = 0x0800u + dims;
   const std::vector<uint8_t> magic = reader.read(4);
   LOOM_CHECK_USER(magic.size() == 4, where, "truncated: ", magic.size(), " bytes, expected an IDX file of ", what);
-  LOOM_CHECK_USER(big_endian(magic.data()) == expected_magic, where, "wrong magic number: expected ", hex(expected_magic), " (", what,
-                  "), found ", hex(big_endian(magic.data())));
+  LOOM_CHECK_USER(big_endian(magic.data()) == expected_magic, where, "wrong magic number: expected ",
+                  hex(expected_magic), " (", what, "), found ", hex(big_endian(magic.data())));
   const std::vector<uint8_t> sizes = reader.read(4 * dims);
-  LOOM_CHECK_USER(sizes.size() == 4 * dims, where, "truncated in its header: expected ", 4 + 4 * dims, " bytes, found ", 4 + sizes.size());
+  LOOM_CHECK_USER(sizes.size() == 4 * dims, where, "truncated in its header: expected ", 4 + 4 * dims, " bytes, found ",
+                  4 + sizes.size());
   IdxArray out;
   uint64_t total = 1;
   for (uint32_t d = 0; d < dims; ++d) {
@@ -92,11 +97,13 @@ IdxArray read_idx(const ConfigValue& value, uint32_t dims, const char* what) {
     out.shape.push_back(static_cast<int64_t>(extent));
     total = total > kLargest ? total : total * extent;
   }
-  LOOM_CHECK_USER(total <= kLargest, where, "its header asks for more than ", human_bytes(static_cast<double>(kLargest)), " of data");
+  LOOM_CHECK_USER(total <= kLargest, where, "its header asks for more than ",
+                  human_bytes(static_cast<double>(kLargest)), " of data");
   out.bytes = reader.read(total);
-  LOOM_CHECK_USER(out.bytes.size() == total, where, "truncated: expected ", total, " bytes of data for ", with_commas(out.shape[0]), " ",
-                  what, ", found ", out.bytes.size());
-  LOOM_CHECK_USER(reader.read(1).empty(), where, "longer than its header says: expected ", total, " bytes of data, found more");
+  LOOM_CHECK_USER(out.bytes.size() == total, where, "truncated: expected ", total, " bytes of data for ",
+                  with_commas(out.shape[0]), " ", what, ", found ", out.bytes.size());
+  LOOM_CHECK_USER(reader.read(1).empty(), where, "longer than its header says: expected ", total,
+                  " bytes of data, found more");
   return out;
 }
 
@@ -118,20 +125,26 @@ class IdxSource : public Source {
   IdxSource(const ConfigValue& config, std::string name)
       : name_(std::move(name)), modality_(config.get_string("modality")), caption_(config.get_string("caption")) {
     const ConfigValue& names = config.at("names");
-    for (const ConfigValue& item : names.items()) names_.push_back(item.text());
+    for (const ConfigValue& item : names.items()) {
+      LOOM_CHECK_USER(!item.is_map() && !item.is_list() && !item.is_null(), said_at(item), "expected a name, found ",
+                      item.found());
+      names_.push_back(item.text());
+    }
     LOOM_CHECK_USER(!names_.empty(), said_at(names), "expected the names of the labels, found an empty list");
-    LOOM_CHECK_USER(caption_.find(kPlaceholder) != std::string::npos, said_at(config.at("caption")), "expected a text with ", kPlaceholder,
-                    ", found ", quote_text(caption_));
-    if (const ConfigValue* weight = config.find("weight"); weight != nullptr && !weight->is_null()) weight_ = weight->as_number();
+    LOOM_CHECK_USER(caption_.find(kPlaceholder) != std::string::npos, said_at(config.at("caption")),
+                    "expected a text with ", kPlaceholder, ", found ", quote_text(caption_));
+    if (const ConfigValue* weight = config.find("weight"); weight != nullptr && !weight->is_null())
+      weight_ = weight->as_number();
 
     images_ = read_idx(config.at("images"), 3, "pictures");
     labels_ = read_idx(config.at("labels"), 1, "labels");
-    LOOM_CHECK_USER(images_.shape[0] == labels_.shape[0], said_at(config.at("labels")), config.get_string("labels"), ": ",
-                    with_commas(labels_.shape[0]), " labels for ", with_commas(images_.shape[0]), " pictures in ",
+    LOOM_CHECK_USER(images_.shape[0] == labels_.shape[0], said_at(config.at("labels")), config.get_string("labels"),
+                    ": ", with_commas(labels_.shape[0]), " labels for ", with_commas(images_.shape[0]), " pictures in ",
                     config.get_string("images"));
     for (size_t i = 0; i < labels_.bytes.size(); ++i) {
-      LOOM_CHECK_USER(labels_.bytes[i] < names_.size(), said_at(config.at("labels")), config.get_string("labels"), ": label ", i, " is ",
-                      static_cast<int>(labels_.bytes[i]), ", but names has only ", names_.size(), " entries");
+      LOOM_CHECK_USER(labels_.bytes[i] < names_.size(), said_at(config.at("labels")), config.get_string("labels"),
+                      ": label ", i, " is ", static_cast<int>(labels_.bytes[i]), ", but names has only ", names_.size(),
+                      " entries");
     }
     const int64_t limit = config.get_int("limit");
     size_ = limit > 0 ? std::min(limit, images_.shape[0]) : images_.shape[0];
@@ -178,7 +191,7 @@ Schema idx_schema() {
   s.string("type", "idx", "idx: pictures and labels in the IDX format");
   s.string("images", "", "IDX file of pictures, plain or gzip").required();
   s.string("labels", "", "IDX file of labels, plain or gzip").required();
-  s.list("names", FieldType::string, "what label 0, 1, ... is called").required();
+  s.list("names", FieldType::any, "what label 0, 1, ... is called").required();
   s.string("caption", "", "text to learn, with {name} for the label's name").required();
   s.string("modality", "image", "name of the encoder that takes the pictures");
   s.integer("limit", 0, {0, 1e12}, "use only the first so many; 0 = all");
@@ -192,7 +205,8 @@ std::unique_ptr<Source> make_idx_source(const ConfigValue& config, std::string n
 
 Media read_idx_picture(const std::string& path, int64_t index, const std::string& modality) {
   const IdxArray images = read_idx(ConfigValue::string(path), 3, "pictures");
-  LOOM_CHECK_USER(index < images.shape[0], path, ": no picture ", index, "; it holds ", with_commas(images.shape[0]), ", counted from 0");
+  LOOM_CHECK_USER(index < images.shape[0], path, ": no picture ", index, "; it holds ", with_commas(images.shape[0]),
+                  ", counted from 0");
   return picture_of(images, index, modality);
 }
 

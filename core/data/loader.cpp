@@ -1,5 +1,5 @@
-// A window of samples in preparation, consumed from its front by the caller's thread alone. There is no second thread that packs:
-// taking verdicts in order costs microseconds, and one thread makes the state exact.
+// A window of samples in preparation, consumed from its front by the caller's thread alone. There is no second thread
+// that packs: taking verdicts in order costs microseconds, and one thread makes the state exact.
 #include "core/data/loader.h"
 
 #include <ATen/ATen.h>
@@ -17,7 +17,8 @@ constexpr size_t kSkipsNamed = 3;
 
 SampleOrder make_order(const std::vector<std::shared_ptr<Source>>& sources, const LoaderOptions& options) {
   std::vector<OrderSource> out;
-  for (const std::shared_ptr<Source>& source : sources) out.push_back({source->name(), source->size(), source->weight()});
+  for (const std::shared_ptr<Source>& source : sources)
+    out.push_back({source->name(), source->size(), source->weight()});
   return SampleOrder(std::move(out), options.seed, options.shuffle);
 }
 
@@ -27,7 +28,9 @@ int64_t bytes_of(const PreparedSample& sample) {
   return bytes;
 }
 
-std::string percent(double share) { return concat(static_cast<double>(static_cast<int64_t>(share * 1000 + 0.5)) / 10, " %"); }
+std::string percent(double share) {
+  return concat(static_cast<double>(static_cast<int64_t>(share * 1000 + 0.5)) / 10, " %");
+}
 
 }  // namespace
 
@@ -55,7 +58,8 @@ BatchSize parse_batch(const ConfigValue& value) {
   return out;
 }
 
-StepLoader::StepLoader(std::vector<std::shared_ptr<Source>> sources, const Preparer& preparer, ThreadPool& pool, LoaderOptions options)
+StepLoader::StepLoader(std::vector<std::shared_ptr<Source>> sources, const Preparer& preparer, ThreadPool& pool,
+                       LoaderOptions options)
     : sources_(std::move(sources)),
       preparer_(preparer),
       pool_(pool),
@@ -148,13 +152,15 @@ void StepLoader::note_skip(const PreparedSample& sample) {
 }
 
 void StepLoader::check_skip_rate() const {
-  const bool too_many = current_.seen >= kSkipsJudgedFrom &&
-                        static_cast<double>(current_.skipped) > options_.max_skip_rate * static_cast<double>(current_.seen);
+  const bool too_many =
+      current_.seen >= kSkipsJudgedFrom &&
+      static_cast<double>(current_.skipped) > options_.max_skip_rate * static_cast<double>(current_.seen);
   const bool nothing_left = unusable_in_a_row_ >= std::max(kSkipsJudgedFrom, order_.epoch_size());
   if (!too_many && !nothing_left) return;
   std::string first;
   const std::vector<SkipRecord> known = journal_.before(current_.position);
-  for (size_t i = 0; i < std::min(known.size(), kSkipsNamed); ++i) first += concat("; ", known[i].name, ": ", known[i].reason);
+  for (size_t i = 0; i < std::min(known.size(), kSkipsNamed); ++i)
+    first += concat("; ", known[i].name, ": ", known[i].reason);
   const int64_t unusable = current_.skipped + current_.left_out;
   if (nothing_left) throw UserError(concat("none of the last ", unusable_in_a_row_, " samples can be used", first));
   throw UserError(concat(current_.skipped, " of ", current_.seen, " samples were skipped (",
@@ -186,6 +192,7 @@ LoadedStep StepLoader::collect() {
     PreparedSample& sample = front();
     if (!sample.verdict.ok) {
       note_skip(sample);
+      shared_->bytes -= bytes_of(sample);
       pop_front();
       check_skip_rate();
       continue;
@@ -210,7 +217,8 @@ LoadedStep StepLoader::collect() {
 
 void StepLoader::count_epochs(LoaderState& state) const {
   state.epochs.clear();
-  for (size_t s = 0; s < sources_.size(); ++s) state.epochs[order_.sources()[s].name] = order_.epoch_of(static_cast<int>(s), state.position);
+  for (size_t s = 0; s < sources_.size(); ++s)
+    state.epochs[order_.sources()[s].name] = order_.epoch_of(static_cast<int>(s), state.position);
 }
 
 }  // namespace loom

@@ -1,6 +1,7 @@
 #pragma once
-// Steps from samples. The samples of step k follow from the recipe and k alone: verdicts are consumed in the order of samples,
-// however fast each was prepared, and packing comes afterwards (design, idea 6). Samples are prepared ahead in the thread pool.
+// Steps from samples. The samples of step k follow from the recipe and k alone: verdicts are consumed in the order of
+// samples, however fast each was prepared, and packing comes afterwards (design, idea 6). Samples are prepared ahead in
+// the thread pool.
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -50,13 +51,14 @@ struct LoadedStep {
 class StepLoader {
  public:
   // Preparer and pool must outlive the loader.
-  StepLoader(std::vector<std::shared_ptr<Source>> sources, const Preparer& preparer, ThreadPool& pool, LoaderOptions options);
+  StepLoader(std::vector<std::shared_ptr<Source>> sources, const Preparer& preparer, ThreadPool& pool,
+             LoaderOptions options);
   ~StepLoader();
   StepLoader(const StepLoader&) = delete;
   StepLoader& operator=(const StepLoader&) = delete;
 
-  // The next step. A batch of tokens is filled up to its size, never above it unless a single sample is larger. UserError when too
-  // many samples are skipped, or for one that the recipe says must not be.
+  // The next step. A batch of tokens is filled up to its size, never above it unless a single sample is larger.
+  // UserError when too many samples are skipped, or for one that the recipe says must not be.
   LoadedStep next();
   // After the last delivered step.
   const LoaderState& state() const { return committed_; }
@@ -97,8 +99,8 @@ class StepLoader {
   SkipJournal journal_;
   LoaderState committed_, current_;  // current_ moves while a step is collected
   int64_t unusable_in_a_row_ = 0;
-  int64_t samples_per_step_ = 0;     // of the last step
-  std::deque<Waiting> window_;       // positions from current_.position on
+  int64_t samples_per_step_ = 0;  // of the last step
+  std::deque<Waiting> window_;    // positions from current_.position on
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };
 

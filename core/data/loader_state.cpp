@@ -1,4 +1,5 @@
-// JSON, because a checkpoint's manifest is JSON. Seeds and positions are 64-bit integers, which nlohmann-json keeps exact.
+// JSON, because a checkpoint's manifest is JSON. Seeds and positions are 64-bit integers, which nlohmann-json keeps
+// exact.
 #include "core/data/loader_state.h"
 
 #include <nlohmann/json.hpp>
@@ -9,8 +10,9 @@
 namespace loom {
 
 std::string LoaderState::json() const {
-  nlohmann::ordered_json root = {{"position", position}, {"next_step", next_step}, {"seen", seen},     {"skipped", skipped},
-                                 {"left_out", left_out}, {"epochs", epochs},       {"seed", seed}, {"shuffle", shuffle}};
+  nlohmann::ordered_json root = {{"position", position}, {"next_step", next_step}, {"seen", seen},
+                                 {"skipped", skipped},   {"left_out", left_out},   {"epochs", epochs},
+                                 {"seed", seed},         {"shuffle", shuffle}};
   root["sources"] = nlohmann::ordered_json::array();
   for (const OrderSource& source : sources) {
     root["sources"].push_back({{"name", source.name}, {"size", source.size}, {"weight", source.weight}});
@@ -33,7 +35,8 @@ LoaderState parse_loader_state(const std::string& json, const std::string& where
     out.seed = root.at("seed").get<uint64_t>();
     out.shuffle = root.at("shuffle").get<bool>();
     for (const nlohmann::json& source : root.at("sources")) {
-      out.sources.push_back({source.at("name").get<std::string>(), source.at("size").get<int64_t>(), source.at("weight").get<double>()});
+      out.sources.push_back(
+          {source.at("name").get<std::string>(), source.at("size").get<int64_t>(), source.at("weight").get<double>()});
     }
     return out;
   } catch (const nlohmann::json::exception& problem) {
@@ -44,20 +47,21 @@ LoaderState parse_loader_state(const std::string& json, const std::string& where
 void check_same_order(const LoaderState& state, const SampleOrder& order) {
   const std::string advice = "; a run resumes only with the data it was started with";
   const std::vector<OrderSource>& now = order.sources();
-  LOOM_CHECK_USER(state.sources.size() == now.size(), "the checkpoint was made with ", state.sources.size(), " data sources, the recipe has ",
-                  now.size(), advice);
+  LOOM_CHECK_USER(state.sources.size() == now.size(), "the checkpoint was made with ", state.sources.size(),
+                  " data sources, the recipe has ", now.size(), advice);
   for (size_t i = 0; i < now.size(); ++i) {
     const OrderSource& then = state.sources[i];
-    LOOM_CHECK_USER(then.name == now[i].name, "the checkpoint's data source ", i, " is ", then.name, ", the recipe's is ", now[i].name, advice);
-    LOOM_CHECK_USER(then.size == now[i].size, "data source ", then.name, " had ", then.size, " samples in the checkpoint and has ",
-                    now[i].size, " now", advice);
-    LOOM_CHECK_USER(then.weight == now[i].weight, "data source ", then.name, " had weight ", then.weight, " in the checkpoint and has ",
-                    now[i].weight, " now", advice);
+    LOOM_CHECK_USER(then.name == now[i].name, "the checkpoint's data source ", i, " is ", then.name,
+                    ", the recipe's is ", now[i].name, advice);
+    LOOM_CHECK_USER(then.size == now[i].size, "data source ", then.name, " had ", then.size,
+                    " samples in the checkpoint and has ", now[i].size, " now", advice);
+    LOOM_CHECK_USER(then.weight == now[i].weight, "data source ", then.name, " had weight ", then.weight,
+                    " in the checkpoint and has ", now[i].weight, " now", advice);
   }
-  LOOM_CHECK_USER(state.seed == order.seed(), "the checkpoint's data was shuffled with seed ", state.seed, ", the recipe says ", order.seed(),
-                  advice);
-  LOOM_CHECK_USER(state.shuffle == order.shuffled(), "data.shuffle was ", state.shuffle ? "true" : "false", " in the checkpoint and is ",
-                  order.shuffled() ? "true" : "false", " now", advice);
+  LOOM_CHECK_USER(state.seed == order.seed(), "the checkpoint's data was shuffled with seed ", state.seed,
+                  ", the recipe says ", order.seed(), advice);
+  LOOM_CHECK_USER(state.shuffle == order.shuffled(), "data.shuffle was ", state.shuffle ? "true" : "false",
+                  " in the checkpoint and is ", order.shuffled() ? "true" : "false", " now", advice);
 }
 
 }  // namespace loom

@@ -1,6 +1,7 @@
 #pragma once
-// Where a loader stands, as a value: it goes into a checkpoint's `extra` and brings back exactly the next step. Everything in it is
-// about samples that were delivered; what was prepared ahead is not part of the state and so can neither be lost nor doubled.
+// Where a loader stands, as a value: it goes into a checkpoint's `extra` and brings back exactly the next step.
+// Everything in it is about samples that were delivered; what was prepared ahead is not part of the state and so can
+// neither be lost nor doubled.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -11,11 +12,11 @@
 namespace loom {
 
 struct LoaderState {
-  uint64_t position = 0;   // of the first sample that no step has consumed
+  uint64_t position = 0;  // of the first sample that no step has consumed
   int64_t next_step = 1;
-  int64_t seen = 0;        // samples consumed, skipped ones included
-  int64_t skipped = 0;     // could not be used
-  int64_t left_out = 0;    // left out as the recipe asked
+  int64_t seen = 0;                        // samples consumed, skipped ones included
+  int64_t skipped = 0;                     // could not be used
+  int64_t left_out = 0;                    // left out as the recipe asked
   std::map<std::string, uint64_t> epochs;  // per source: the epoch of its next sample, for people
   // What the position is a position in.
   std::vector<OrderSource> sources;

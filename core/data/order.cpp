@@ -1,5 +1,5 @@
-// Shuffling is a keyed permutation per epoch. Interleaving is a cycle of at most kLongestCycle positions in which every source is
-// spread evenly: whole-number ratios come out exactly, others within one part in kLongestCycle.
+// Shuffling is a keyed permutation per epoch. Interleaving is a cycle of at most kLongestCycle positions in which every
+// source is spread evenly: whole-number ratios come out exactly, others within one part in kLongestCycle.
 #include "core/data/order.h"
 
 #include <cmath>
@@ -82,7 +82,8 @@ void SampleOrder::build_cycle(const std::vector<double>& shares) {
 
 uint64_t SampleOrder::shuffled_index(uint64_t site, uint64_t size, uint64_t epoch, uint64_t index) const {
   if (!shuffle_) return index;
-  return permute_index(Philox(RandomKey{.seed = seed_, .purpose = Purpose::shuffle, .site = site, .step = epoch}), size, index);
+  return permute_index(Philox(RandomKey{.seed = seed_, .purpose = Purpose::shuffle, .site = site, .step = epoch}), size,
+                       index);
 }
 
 SamplePlace SampleOrder::at(uint64_t position) const {
@@ -100,7 +101,8 @@ SamplePlace SampleOrder::at(uint64_t position) const {
   const uint64_t size = static_cast<uint64_t>(total_);
   place.epoch = position / size;
   place.index = static_cast<int64_t>(shuffled_index(0, size, place.epoch, position % size));
-  while (place.index >= sources_[static_cast<size_t>(place.source)].size) place.index -= sources_[static_cast<size_t>(place.source++)].size;
+  while (place.index >= sources_[static_cast<size_t>(place.source)].size)
+    place.index -= sources_[static_cast<size_t>(place.source++)].size;
   return place;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
-// The recipe's endless order of samples: position -> (source, index, epoch), a pure function of sources, weights and seed. Nothing
-// is stored but a short table, so any position can be asked for at any time: after a resume, on any rank, far ahead.
+// The recipe's endless order of samples: position -> (source, index, epoch), a pure function of sources, weights and
+// seed. Nothing is stored but a short table, so any position can be asked for at any time: after a resume, on any rank,
+// far ahead.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,13 +22,13 @@ struct SamplePlace {
 
 class SampleOrder {
  public:
-  // Without weights the sources are one list: each sample once per epoch. As soon as one has a weight (the others then count 1),
-  // sources are interleaved by weight and each goes round at its own pace. UserError when there is no sample.
+  // Without weights the sources are one list: each sample once per epoch. As soon as one has a weight (the others then
+  // count 1), sources are interleaved by weight and each goes round at its own pace. UserError when there is no sample.
   SampleOrder(std::vector<OrderSource> sources, uint64_t seed, bool shuffle);
 
   SamplePlace at(uint64_t position) const;
   uint64_t epoch_of(int source, uint64_t position) const;  // of the source's next sample from `position` on
-  int64_t epoch_size() const { return total_; }  // samples of all sources together
+  int64_t epoch_size() const { return total_; }            // samples of all sources together
   const std::vector<OrderSource>& sources() const { return sources_; }
   bool weighted() const { return !cycle_.empty(); }
   uint64_t seed() const { return seed_; }

@@ -60,7 +60,8 @@ OverLong parse_over_long(const ConfigValue& value) {
   const std::string& text = value.as_string();
   if (text == "error") return OverLong::error;
   if (text == "drop") return OverLong::drop;
-  throw UserError(concat(said_at(value), "expected error or drop, found ", quote_text(text), did_you_mean(text, {"error", "drop"})));
+  throw UserError(concat(said_at(value), "expected error or drop, found ", quote_text(text),
+                         did_you_mean(text, {"error", "drop"})));
 }
 
 Preparer::Preparer(PreparerOptions options) : options_(std::move(options)) {
@@ -76,8 +77,9 @@ const ModalityUse& Preparer::use_of(const std::string& modality, const std::stri
   if (found != options_.modalities.end()) return found->second;
   std::vector<std::string> known;
   for (const auto& [name, use] : options_.modalities) known.push_back(name);
-  throw UserError(concat(who, ": has media of modality ", quote_text(modality), ", but model.encoders has none of that name",
-                         did_you_mean(modality, known), known.empty() ? "" : concat(" (there is: ", join(known, ", "), ")")));
+  throw UserError(concat(who, ": has media of modality ", quote_text(modality),
+                         ", but model.encoders has none of that name", did_you_mean(modality, known),
+                         known.empty() ? "" : concat(" (there is: ", join(known, ", "), ")")));
 }
 
 void Preparer::check_source(const Source& source) const {
@@ -132,13 +134,13 @@ void Preparer::lay_out(const RawSample& raw, PreparedSample& out) const {
     place.begin = static_cast<int64_t>(out.tokens.size());
     guarded([&] { place.meta = use.encoder->measure(part.media.info); });
     if (place.meta.tokens < 0 || place.meta.outputs < 0) {
-      throw PluginError(concat("encoders.", modality, ": measure() gave ", place.meta.tokens, " tokens and ", place.meta.outputs,
-                               " outputs for ", raw.name));
+      throw PluginError(concat("encoders.", modality, ": measure() gave ", place.meta.tokens, " tokens and ",
+                               place.meta.outputs, " outputs for ", raw.name));
     }
     if (place.meta.tokens == 0 || place.meta.outputs == 0) throw Refusal{concat("its ", modality, " gives no rows")};
     if (place.meta.outputs % use.merge != 0) {
-      throw Refusal{concat("its ", modality, " gives ", place.meta.outputs, " encoder outputs, which the connector's merge factor ", use.merge,
-                           " does not divide")};
+      throw Refusal{concat("its ", modality, " gives ", place.meta.outputs,
+                           " encoder outputs, which the connector's merge factor ", use.merge, " does not divide")};
     }
     place.slots = place.meta.outputs / use.merge;
     // Checked before the rows are made: a refused size must not cost memory.
@@ -172,11 +174,13 @@ void Preparer::prepare_media(const RawSample& raw, uint64_t epoch, PreparedSampl
         .seed = options_.seed, .purpose = Purpose::augment, .step = epoch, .sample = raw.key, .occurrence = occurrence};
     Tensor rows;
     guarded([&] { rows = encoder.prepare(part.media, Philox(key)); });
-    if (!rows.defined() || rows.dim() != 2 || rows.size(0) != place.meta.tokens || rows.size(1) != encoder.media_width() ||
-        rows.scalar_type() != at::kFloat) {
-      const std::string shape = rows.defined() ? concat(c10::toString(rows.scalar_type()), " ", rows.sizes()) : "nothing";
-      throw PluginError(concat("encoders.", place.modality, ": prepare() gave ", shape, " for ", raw.name, "; expected Float [",
-                               place.meta.tokens, ", ", encoder.media_width(), "] as measure() and media_width() say"));
+    if (!rows.defined() || rows.dim() != 2 || rows.size(0) != place.meta.tokens ||
+        rows.size(1) != encoder.media_width() || rows.scalar_type() != at::kFloat) {
+      const std::string shape =
+          rows.defined() ? concat(c10::toString(rows.scalar_type()), " ", rows.sizes()) : "nothing";
+      throw PluginError(concat("encoders.", place.modality, ": prepare() gave ", shape, " for ", raw.name,
+                               "; expected Float [", place.meta.tokens, ", ", encoder.media_width(),
+                               "] as measure() and media_width() say"));
     }
     out.media.push_back(std::move(rows));
   }

@@ -1,6 +1,7 @@
 #pragma once
-// Raw samples to prepared ones: tokens, supervision, one tensor per media item, and the verdict a step plan is made from. Pure and
-// thread safe: what comes out depends on the sample, the recipe and the epoch, never on when or where it is prepared.
+// Raw samples to prepared ones: tokens, supervision, one tensor per media item, and the verdict a step plan is made
+// from. Pure and thread safe: what comes out depends on the sample, the recipe and the epoch, never on when or where it
+// is prepared.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -36,8 +37,9 @@ class Preparer {
  public:
   explicit Preparer(PreparerOptions options);
 
-  // Layout: <bos>, the parts in order, and <eos> when the last part is supervised text. A sample that cannot be decoded or measured
-  // becomes a skip with a reason; UserError for what the whole recipe must mend (over_long: error, a modality without encoder).
+  // Layout: <bos>, the parts in order, and <eos> when the last part is supervised text. A sample that cannot be decoded
+  // or measured becomes a skip with a reason; UserError for what the whole recipe must mend (over_long: error, a
+  // modality without encoder).
   PreparedSample prepare(const RawSample& raw, uint64_t position = 0, uint64_t epoch = 0) const;
   // The same for a sample that has yet to be read; an error while reading makes it a skip, too.
   PreparedSample prepare(const Source& source, int64_t index, uint64_t position = 0, uint64_t epoch = 0) const;

@@ -1,6 +1,6 @@
 #pragma once
-// A sample on its way to a microbatch: raw as a source gives it (text and media, decoded), then prepared (tokens, supervision, one
-// tensor per media item) together with the verdict that a step plan is made from.
+// A sample on its way to a microbatch: raw as a source gives it (text and media, decoded), then prepared (tokens,
+// supervision, one tensor per media item) together with the verdict that a step plan is made from.
 #include <cstdint>
 #include <string>
 #include <utility>

@@ -1,4 +1,5 @@
-// Appended line by line with one write each; the file is opened when the first line comes, so a clean run leaves no empty file.
+// Appended line by line with one write each; the file is opened when the first line comes, so a clean run leaves no
+// empty file.
 #include "core/data/skip_journal.h"
 
 #include <fcntl.h>
@@ -25,7 +26,8 @@ SkipJournal::~SkipJournal() {
 void SkipJournal::load() {
   std::string text = read_text(path_);
   const size_t complete = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
-  if (complete < text.size() && ::truncate(path_.c_str(), static_cast<off_t>(complete)) != 0) throw_file_error("truncate", path_, errno);
+  if (complete < text.size() && ::truncate(path_.c_str(), static_cast<off_t>(complete)) != 0)
+    throw_file_error("truncate", path_, errno);
   text.resize(complete);
   int64_t number = 0;
   for (const std::string& line : split(text, '\n')) {
@@ -60,8 +62,9 @@ void SkipJournal::add(const SkipRecord& record) {
     descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (descriptor_ < 0) throw_file_error("create", path_, errno);
   }
-  const nlohmann::ordered_json row = {{"position", record.position}, {"step", record.step},     {"name", record.name},
-                                      {"reason", record.reason},     {"sample", record.sample}, {"left_out", record.left_out}};
+  const nlohmann::ordered_json row = {{"position", record.position}, {"step", record.step},
+                                      {"name", record.name},         {"reason", record.reason},
+                                      {"sample", record.sample},     {"left_out", record.left_out}};
   // Reasons may quote bytes of a damaged file; what is no UTF-8 is replaced.
   write_fully(descriptor_, row.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n", path_);
 }

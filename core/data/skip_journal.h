@@ -1,6 +1,7 @@
 #pragma once
-// The list of samples that were skipped, on disk as one JSON object per line. It is replayed after a crash or on resume: a sample
-// that was skipped once stays skipped even if its file could be read by now, so a rerun gives the same steps.
+// The list of samples that were skipped, on disk as one JSON object per line. It is replayed after a crash or on
+// resume: a sample that was skipped once stays skipped even if its file could be read by now, so a rerun gives the same
+// steps.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -10,8 +11,8 @@ namespace loom {
 
 struct SkipRecord {
   uint64_t position = 0;
-  uint64_t sample = 0;    // key
-  int64_t step = 0;       // whose plan it would have entered
+  uint64_t sample = 0;  // key
+  int64_t step = 0;     // whose plan it would have entered
   std::string name;
   std::string reason;
   bool left_out = false;  // as the recipe asked

@@ -22,8 +22,8 @@ const SourceType& find_type(const ConfigValue& type) {
   for (const SourceType& row : kTypes) {
     if (name == row.name) return row;
   }
-  throw UserError(concat(said_at(type), "no source type ", quote_text(name), did_you_mean(name, source_types()), " (there is: ",
-                         join(source_types(), ", "), ")"));
+  throw UserError(concat(said_at(type), "no source type ", quote_text(name), did_you_mean(name, source_types()),
+                         " (there is: ", join(source_types(), ", "), ")"));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
-// Where samples come from. A source is a list with random access, safe to read from many threads; order, epochs, mixing and
-// prefetching are not its business. Kinds of sources are rows of one table in source.cpp.
+// Where samples come from. A source is a list with random access, safe to read from many threads; order, epochs, mixing
+// and prefetching are not its business. Kinds of sources are rows of one table in source.cpp.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -16,10 +16,10 @@ class Source {
  public:
   virtual ~Source();
   virtual int64_t size() const = 0;
-  virtual const std::string& name() const = 0;           // unique in a recipe: "train.0"
-  virtual RawSample read(int64_t index) const = 0;       // any thread; an error makes the sample a skip
-  virtual std::vector<std::string> modalities() const;   // of the media it gives; default none
-  virtual double weight() const;                         // share among sources; 0 (default) = by size
+  virtual const std::string& name() const = 0;          // unique in a recipe: "train.0"
+  virtual RawSample read(int64_t index) const = 0;      // any thread; an error makes the sample a skip
+  virtual std::vector<std::string> modalities() const;  // of the media it gives; default none
+  virtual double weight() const;                        // share among sources; 0 (default) = by size
 
   // Identity of a sample, known without reading it.
   uint64_t sample_key(int64_t index) const;

@@ -38,7 +38,8 @@ Tokenizer::~Tokenizer() = default;
 std::unique_ptr<Tokenizer> make_tokenizer(const ConfigValue& config) {
   const std::string& name = config.as_string();
   if (name == "bytes") return std::make_unique<ByteTokenizer>();
-  throw UserError(concat(said_at(config), "no tokenizer ", quote_text(name), did_you_mean(name, {"bytes"}), " (there is: bytes)"));
+  throw UserError(
+      concat(said_at(config), "no tokenizer ", quote_text(name), did_you_mean(name, {"bytes"}), " (there is: bytes)"));
 }
 
 }  // namespace loom

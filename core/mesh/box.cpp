@@ -1,5 +1,5 @@
-// Plain loops over a handful of dimensions. tiles() needs no grid: parts that lie inside, do not meet and add up to the whole
-// cover it exactly once.
+// Plain loops over a handful of dimensions. tiles() needs no grid: parts that lie inside, do not meet and add up to the
+// whole cover it exactly once.
 #include "core/mesh/box.h"
 
 #include <algorithm>

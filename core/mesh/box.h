@@ -1,6 +1,7 @@
 #pragma once
-// A box is an axis-aligned part of a global tensor: where it starts and how far it reaches. "Who owns what" of parameters,
-// checkpoints and activations is said in lists of boxes (design, idea 5), so that every move of data is one intersection of lists.
+// A box is an axis-aligned part of a global tensor: where it starts and how far it reaches. "Who owns what" of
+// parameters, checkpoints and activations is said in lists of boxes (design, idea 5), so that every move of data is one
+// intersection of lists.
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -56,14 +56,21 @@ std::vector<Piece> pieces_of(const ProgressState& state) {
     pieces.push_back({(sane ? with_commas(std::llround(rate)) : "?") + " tok/s", 4});
   }
   if (state.data_fraction) pieces.push_back({"data " + percent_text(*state.data_fraction, "%.0f %%"), 6});
-  for (const auto& [name, value] : state.extra) pieces.push_back({name.empty() ? value : name + " " + value, 7});
+  for (const auto& [name, value] : state.extra) {
+    std::string text = name;
+    if (!name.empty()) text += " ";
+    pieces.push_back({text += value, 7});
+  }
   if (state.seconds_left) pieces.push_back({"eta " + human_duration(*state.seconds_left), 2});
   return pieces;
 }
 
 std::string join_pieces(const std::vector<Piece>& pieces) {
   std::string line;
-  for (const Piece& piece : pieces) line += (line.empty() ? "" : "  ") + piece.text;
+  for (const Piece& piece : pieces) {
+    if (!line.empty()) line += "  ";
+    line += piece.text;
+  }
   return line;
 }
 

@@ -65,7 +65,7 @@ std::vector<std::string> name_candidates(const std::vector<UnitBuffer*>& buffers
     }
     hint = "; components are " + join({components.begin(), components.end()}, ", ");
   }
-  throw UserError(concat(mark.str(), ": ", path, ": no parameter matches ", quoted(pattern), hint));
+  throw UserError(concat(mark.str(), ": ", path, ": no parameter matches ", quote_text(pattern), hint));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ Schema schema() {
   s.integer("image_size", 224, {1, 16384}, "side of the square picture, in pixels");
   s.integer("patch", 16, {1, 1024}, "side of a patch, in pixels; divides image_size");
   s.integer("channels", 1, {1, 64}, "channels of the picture: 1 = grey, 3 = RGB");
+  s.choice("fit", "crop", {"crop", "squash", "pad"}, "other sizes: short side resized and centre cut out, squashed, or padded");
   s.integer("width", 384, {1, 65536}, "columns of the stream");
   s.integer("depth", 12, {1, 1024}, "number of blocks");
   s.integer("heads", 6, {1, 1024}, "attention heads; divide width");
@@ -36,6 +37,8 @@ Config read_config(const ConfigValue& value) {
   c.hidden = value.get_int("hidden");
   if (c.hidden == 0)
     c.hidden = std::max<int64_t>(1, std::llround(value.get_number("mlp_ratio") * static_cast<double>(c.width)));
+  const std::string& fit = value.get_string("fit");
+  c.fit = fit == "crop" ? Fit::crop : fit == "squash" ? Fit::squash : Fit::pad;
   c.dropout = value.get_number("dropout");
   c.norm_eps = value.get_number("norm_eps");
   c.tanh_gelu = value.get_string("gelu") == "tanh";

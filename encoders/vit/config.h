@@ -7,6 +7,9 @@
 
 namespace loom::vit {
 
+// How a picture that is not square or of another size becomes one of image_size.
+enum class Fit { crop = 1, squash, pad };
+
 struct Config {
   int64_t image_size = 224;
   int64_t patch = 16;
@@ -15,6 +18,7 @@ struct Config {
   int64_t depth = 12;
   int64_t heads = 6;
   int64_t hidden = 0;  // of the MLP
+  Fit fit = Fit::crop;
   double dropout = 0;
   double norm_eps = 1e-6;
   bool tanh_gelu = false;

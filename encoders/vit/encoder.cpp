@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "core/base/error.h"
+#include "encoders/vit/picture.h"
 
 namespace loom::vit {
 namespace {
@@ -88,11 +89,10 @@ void VitEncoder::run(int unit, Streams& s, UnitContext& ctx) {
 }
 
 ItemMeta VitEncoder::measure(const MediaInfo& info) const {
-  const int64_t size = config_.image_size;
   LOOM_CHECK_USER(info.frames == 1, "vit: a picture has one frame, found ", info.frames);
-  LOOM_CHECK_USER(info.height == size && info.width == size, "vit: expected a picture of ", size, "x", size,
-                  " pixels, found ", info.width, "x", info.height);
-  LOOM_CHECK_USER(info.channels == config_.channels, "vit: expected ", config_.channels, " channels, found ",
+  LOOM_CHECK_USER(info.height > 0 && info.width > 0, "vit: a picture of ", info.width, "x", info.height, " pixels");
+  const bool converts = (info.channels == 1 && config_.channels == 3) || (info.channels == 3 && config_.channels == 1);
+  LOOM_CHECK_USER(info.channels == config_.channels || converts, "vit: expected ", config_.channels, " channels, found ",
                   info.channels);
   ItemMeta meta;
   meta.tokens = meta.outputs = config_.tokens();
@@ -107,10 +107,10 @@ ItemMeta VitEncoder::measure(const MediaInfo& info) const {
 
 Tensor VitEncoder::prepare(const Media& media, const Philox& /*random*/) const {
   const int64_t side = config_.side(), patch = config_.patch;
-  const Tensor pixels = (media.data.to(at::kFloat) / 255.0 - config_.mean) / config_.deviation;
+  const Tensor pixels = (fit_picture(media.data[0], config_) / 255.0 - config_.mean) / config_.deviation;
   // [y, py, x, px, c] -> [y, x | c, py, px]: the order of a convolution's weight, so that pretrained patch embeddings
   // fit.
-  return pixels.view({side, patch, side, patch, config_.channels})
+  return pixels.reshape({side, patch, side, patch, config_.channels})
       .permute({0, 2, 4, 1, 3})
       .reshape({config_.tokens(), config_.patch_width()});
 }

@@ -32,7 +32,7 @@ class PluginCommandsTest : public testing::Test {
 };
 
 TEST_F(PluginCommandsTest, InfoOfAFile) {
-  EXPECT_EQ(show_plugin(loader_, probe(), out_), 0);
+  EXPECT_EQ(show_plugin(loader_, probe(), false, out_), 0);
   const Descriptor& core = core_descriptor();
   const std::string first = concat("probe 1.2.0 · encoder for modality \"image\" · built for omniloom ",
                                    core.field("sdk"), ", LibTorch ", core.field("torch"), " · fits this core\n");
@@ -43,13 +43,13 @@ TEST_F(PluginCommandsTest, InfoOfAFile) {
 
 TEST_F(PluginCommandsTest, InfoByNameAndUnknownName) {
   loader_.add_path(fs::path(probe()).parent_path(), {"command line", 0, 0});
-  show_plugin(loader_, "probe", out_);
+  show_plugin(loader_, "probe", false, out_);
   EXPECT_EQ(out_.str().find("probe 1.2.0 · encoder"), 0u) << out_.str();
   out_.str("");
-  show_plugin(loader_, "linked_in", out_);
+  show_plugin(loader_, "linked_in", false, out_);
   EXPECT_EQ(out_.str().find("linked_in 1.0 · encoder"), 0u) << out_.str();
   try {
-    show_plugin(loader_, "prob", out_);
+    show_plugin(loader_, "prob", false, out_);
     FAIL();
   } catch (const UserError& e) {
     EXPECT_EQ(std::string(e.what()).find("no plugin 'prob'; did you mean 'probe'? searched: "), 0u) << e.what();

@@ -109,15 +109,40 @@ TEST_F(TreePlugins, VitMeasuresAndPrepares) {
   EXPECT_EQ(encoder->layout(meta).partitions.at("").lengths, std::vector<int64_t>{4});
 }
 
+TEST_F(TreePlugins, VitFitsPicturesOfOtherSizes) {
+  const auto fitted = [&](const char* fit, const Media& media) {
+    const auto encoder = vit({{"image_size", number(8)}, {"patch", number(8)}, {"fit", ConfigValue::string(fit)}, {"mean", number(0)},
+                              {"std", number(1)}});
+    EXPECT_EQ(encoder->measure(media.info).tokens, 1);
+    return (encoder->prepare(media, Philox({})) * 255).round().view({8, 8});
+  };
+  Media wide = picture(16, 48, 1);  // three squares: 10, 200, 30; the middle one is the centre
+  wide.data.fill_(10);
+  wide.data.narrow(2, 16, 16).fill_(200);
+  wide.data.narrow(2, 32, 16).fill_(30);
+  EXPECT_EQ(fitted("crop", wide).narrow(1, 2, 4).min().item<float>(), 200);
+  EXPECT_EQ(fitted("crop", wide).narrow(1, 2, 4).max().item<float>(), 200);
+  const Tensor squashed = fitted("squash", wide);
+  EXPECT_EQ(squashed[4][0].item<float>(), 10);
+  EXPECT_EQ(squashed[4][7].item<float>(), 30);
+  const Tensor padded = fitted("pad", wide);
+  EXPECT_EQ(padded[0][4].item<float>(), 0);
+  EXPECT_GT(padded[4][4].item<float>(), 150);
+  Media colour = picture(8, 8, 3);
+  colour.data.fill_(0);
+  colour.data.select(3, 1).fill_(100);
+  EXPECT_EQ(fitted("crop", colour).max().item<float>(), 59);  // luma of green
+}
+
 TEST_F(TreePlugins, VitNamesWhatItExpected) {
   const auto encoder = vit(small_vit());
   try {
-    encoder->measure(picture(8, 9, 2).info);
-    ADD_FAILURE() << "a picture of another size was accepted";
+    encoder->measure(picture(8, 8, 3).info);
+    ADD_FAILURE() << "a picture of three channels was accepted";
   } catch (const UserError& e) {
-    EXPECT_STREQ(e.what(), "vit: expected a picture of 8x8 pixels, found 9x8");
+    EXPECT_STREQ(e.what(), "vit: expected 2 channels, found 3");
   }
-  EXPECT_THROW(encoder->measure(picture(8, 8, 3).info), UserError);
+  EXPECT_THROW(encoder->measure(picture(8, 0, 2).info), UserError);
   EXPECT_THROW(vit({{"image_size", number(9)}, {"patch", number(4)}}), UserError);
   EXPECT_THROW(vit({{"width", number(10)}, {"heads", number(3)}}), UserError);
 }

@@ -3,9 +3,9 @@
 
 Usage: reference.py JOB.json; prints {"loss": [...], "grad_norm": [...], "lr": [...]} as one line of JSON.
 
-Nothing here is shared with the C++ code, and nothing is packed: each sample runs on its own and log-probabilities are added up,
-which is the definition that packing, accumulation and every kernel over there must agree with. Modules are named like the
-program's parameters, so its checkpoint loads with strict=True. Needs torch and nothing else.
+Nothing here is shared with the C++ code, and nothing is packed: each sample runs on its own and log-probabilities are
+added up, which is the definition that packing, accumulation and every kernel over there must agree with. Modules are
+named like the program's parameters, so its checkpoint loads with strict=True. Needs torch and nothing else.
 """
 import json
 import math
@@ -69,7 +69,8 @@ def rotate(x, theta):
 
 
 class Attention(nn.Module):
-    def __init__(self, width, heads, kv_heads, head_dim, qkv_bias, out_bias, causal, theta=0.0, qk_norm=False, eps=1e-6):
+    def __init__(self, width, heads, kv_heads, head_dim, qkv_bias, out_bias, causal, theta=0.0, qk_norm=False,
+                 eps=1e-6):
         super().__init__()
         self.heads, self.kv_heads, self.head_dim, self.causal, self.theta = heads, kv_heads, head_dim, causal, theta
         self.qkv = nn.Linear(width, (heads + 2 * kv_heads) * head_dim, bias=qkv_bias)
@@ -154,9 +155,10 @@ class Projector(nn.Module):
 class LlamaBlock(nn.Module):
     def __init__(self, c):
         super().__init__()
-        self.attention_norm, self.mlp_norm = RmsNorm(c["width"], c["norm_eps"]), RmsNorm(c["width"], c["norm_eps"])
-        self.attention = Attention(c["width"], c["heads"], c["kv_heads"], c["width"] // c["heads"], c["qkv_bias"], False,
-                                   causal=True, theta=c["rope_theta"], qk_norm=c["qk_norm"], eps=c["norm_eps"])
+        self.attention_norm = RmsNorm(c["width"], c["norm_eps"])
+        self.mlp_norm = RmsNorm(c["width"], c["norm_eps"])
+        self.attention = Attention(c["width"], c["heads"], c["kv_heads"], c["width"] // c["heads"], c["qkv_bias"],
+                                   False, causal=True, theta=c["rope_theta"], qk_norm=c["qk_norm"], eps=c["norm_eps"])
         self.mlp = SwiGlu(c["width"], c["ffn"])
 
     def forward(self, x):
@@ -230,7 +232,7 @@ def train(job):
             loss = -model(sample, media) / supervised
             loss.backward()
             total += loss.item()
-        norm = nn.utils.clip_grad_norm_(model.parameters(), 1e9)
+        norm = nn.utils.clip_grad_norm_(model.parameters(), job["clip"])
         optimizer.step()
         series["loss"].append(total)
         series["grad_norm"].append(norm.item())

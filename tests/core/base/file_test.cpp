@@ -2,12 +2,12 @@
 #include "core/base/file.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 
 #include "core/base/error.h"
 #include "tests/core/base/temp_folder.h"

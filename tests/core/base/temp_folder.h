@@ -1,8 +1,8 @@
 #pragma once
 // A folder that is gone with its test, and the message of an error as a value to compare.
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>

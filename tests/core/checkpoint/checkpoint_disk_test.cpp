@@ -1,10 +1,11 @@
-// Saving where it cannot work: a full disk, a read-only mount, a path that cannot be created, a file that may not grow. One line,
-// class EnvironmentError, and what was saved before still loads. Mounts need privileges; without them those tests say so and skip.
+// Saving where it cannot work: a full disk, a read-only mount, a path that cannot be created, a file that may not grow.
+// One line, class EnvironmentError, and what was saved before still loads. Mounts need privileges; without them those
+// tests say so and skip.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <csignal>
 
 #include <cerrno>
 #include <cstring>
@@ -17,7 +18,7 @@
 namespace loom {
 namespace {
 
-using test::message_of;
+using test::line_of;
 using test::TempFolder;
 
 class Mount {
@@ -48,7 +49,9 @@ void expect_intact(const std::string& run, int64_t step, int64_t kilobytes, doub
   std::vector<NamedTensor> back = tensors(kilobytes, 0);
   load_checkpoint(newest->folder, back);
   EXPECT_TRUE(at::equal(back[0].tensor, tensors(kilobytes, value)[0].tensor));
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(run + "/checkpoints"), std::filesystem::directory_iterator()), 1);
+  EXPECT_EQ(
+      std::distance(std::filesystem::directory_iterator(run + "/checkpoints"), std::filesystem::directory_iterator()),
+      1);
 }
 
 TEST(CheckpointDisk, FullDiskKeepsTheEarlierOne) {
@@ -56,7 +59,7 @@ TEST(CheckpointDisk, FullDiskKeepsTheEarlierOne) {
   const Mount mount(run.path());
   if (!mount.problem().empty()) GTEST_SKIP() << "cannot mount a small tmpfs: " << mount.problem();
   save_checkpoint(run.path(), 1, tensors(300, 1.5));
-  const std::string text = message_of<EnvironmentError>([&] { save_checkpoint(run.path(), 2, tensors(900, 2.5)); });
+  const std::string text = line_of<EnvironmentError>([&] { save_checkpoint(run.path(), 2, tensors(900, 2.5)); });
   EXPECT_HAS(text, "step 2 was not saved");
   EXPECT_HAS(text, "disk full");
   EXPECT_HAS(text, run.path());
@@ -71,7 +74,7 @@ TEST(CheckpointDisk, ReadOnlyMount) {
   if (!mount.problem().empty()) GTEST_SKIP() << "cannot mount a small tmpfs: " << mount.problem();
   save_checkpoint(run.path(), 1, tensors(10, 1.5));
   ASSERT_TRUE(mount.make_read_only()) << std::strerror(errno);
-  const std::string text = message_of<EnvironmentError>([&] { save_checkpoint(run.path(), 2, tensors(10, 2.5)); });
+  const std::string text = line_of<EnvironmentError>([&] { save_checkpoint(run.path(), 2, tensors(10, 2.5)); });
   EXPECT_HAS(text, "Read-only file system");
   EXPECT_HAS(text, run.path());
   expect_intact(run.path(), 1, 10, 1.5);
@@ -80,7 +83,7 @@ TEST(CheckpointDisk, ReadOnlyMount) {
 TEST(CheckpointDisk, PathThatCannotBeCreated) {
   const TempFolder run;
   test::write_bytes(run / "file", "x");
-  const std::string text = message_of<EnvironmentError>([&] { save_checkpoint(run / "file/run", 2, tensors(1, 2.5)); });
+  const std::string text = line_of<EnvironmentError>([&] { save_checkpoint(run / "file/run", 2, tensors(1, 2.5)); });
   EXPECT_HAS(text, "file/run");
   EXPECT_EQ(list_checkpoints(run / "nothing").size(), 0u);
 }

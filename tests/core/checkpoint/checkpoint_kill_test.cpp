@@ -1,13 +1,14 @@
-// kill -9 at random instants of a process that does nothing but save. The process is this test binary started anew (a fork of a
-// process with threads would test the fork); it reports each finished save through a pipe, so the newest one must be at least that.
+// kill -9 at random instants of a process that does nothing but save. The process is this test binary started anew (a
+// fork of a process with threads would test the fork); it reports each finished save through a pipe, so the newest one
+// must be at least that.
 #include <ATen/ATen.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <spawn.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <csignal>
+#include <cstdlib>
 
 #include <chrono>
 #include <cstring>
@@ -62,21 +63,23 @@ class Saver {
     if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
     ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
     report_ = ends[0];
-    std::vector<std::string> environment = {std::string(kRunVariable) + "=" + run};
+    std::vector<std::string> environment = {concat(kRunVariable, "=", run)};
     for (char** variable = environ; *variable != nullptr; ++variable) {
       if (std::strncmp(*variable, "GTEST_", 6) != 0) environment.push_back(*variable);  // shards, filters
     }
     std::vector<char*> environment_list;
     for (std::string& variable : environment) environment_list.push_back(variable.data());
     environment_list.push_back(nullptr);
-    std::vector<std::string> words = {"saver", "--gtest_also_run_disabled_tests", "--gtest_filter=CheckpointKillChild.*", "--gtest_brief=1"};
+    std::vector<std::string> words = {"saver", "--gtest_also_run_disabled_tests",
+                                      "--gtest_filter=CheckpointKillChild.*", "--gtest_brief=1"};
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
     posix_spawn_file_actions_t actions;
     ::posix_spawn_file_actions_init(&actions);
     ::posix_spawn_file_actions_adddup2(&actions, ends[1], kReportDescriptor);
-    if (::posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, arguments.data(), environment_list.data()) != 0) pid_ = -1;
+    if (::posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, arguments.data(), environment_list.data()) != 0)
+      pid_ = -1;
     ::posix_spawn_file_actions_destroy(&actions);
     ::close(ends[1]);
   }
@@ -134,7 +137,9 @@ TEST(CheckpointKill, TheNewestCompleteOneAlwaysLoads) {
       EXPECT_GE(round, finished.second);
     }
     const std::vector<NamedTensor> expected = tensors(newest->step, round);
-    for (int i = 0; i < kTensors; ++i) ASSERT_TRUE(at::equal(back[static_cast<size_t>(i)].tensor, expected[static_cast<size_t>(i)].tensor)) << "step " << newest->step;
+    for (int i = 0; i < kTensors; ++i)
+      ASSERT_TRUE(at::equal(back[static_cast<size_t>(i)].tensor, expected[static_cast<size_t>(i)].tensor))
+          << "step " << newest->step;
     int leftovers = 0;
     for (const auto& entry : std::filesystem::directory_iterator(run / "checkpoints")) {
       leftovers += entry.path().filename().string().find(".tmp-") != std::string::npos ? 1 : 0;

@@ -21,7 +21,7 @@ namespace loom {
 namespace {
 
 namespace fs = std::filesystem;
-using test::message_of;
+using test::line_of;
 using test::read_bytes;
 using test::TempFolder;
 using test::write_bytes;
@@ -44,7 +44,8 @@ std::vector<std::string> warnings_of(const std::function<void()>& action) {
 
 std::vector<std::string> entries(const std::string& folder) {
   std::vector<std::string> out;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) out.push_back(entry.path().filename().string());
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    out.push_back(entry.path().filename().string());
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -100,7 +101,8 @@ TEST(Checkpoint, ReadsTensorsSpreadOverFilesInBoxes) {
   for (size_t r = 0; r < boxes.size(); ++r) {
     const Box& box = boxes[r];
     const std::string file = concat("rank-0000", r, ".safetensors");
-    const Tensor piece = whole.slice(0, box.offset[0], box.offset[0] + box.size[0]).slice(1, box.offset[1], box.offset[1] + box.size[1]);
+    const Tensor piece =
+        whole.slice(0, box.offset[0], box.offset[0] + box.size[0]).slice(1, box.offset[1], box.offset[1] + box.size[1]);
     const WrittenFile written = write_safetensors(folder + "/" + file, {{"piece", piece}});
     manifest.files[file] = {written.bytes, written.crc32};
     stored.boxes.push_back({file, "piece", box});
@@ -114,17 +116,21 @@ TEST(Checkpoint, ReadsTensorsSpreadOverFilesInBoxes) {
 
   stored.boxes.pop_back();  // a row is missing now
   write_bytes(folder + "/manifest.json", manifest_json(manifest));
-  EXPECT_HAS(message_of<UserError>([&] { load_checkpoint(folder, {{"w", back}}); }), "do not cover the tensor exactly once");
+  EXPECT_HAS(line_of<UserError>([&] {
+               load_checkpoint(folder, {{"w", back}});
+             }),
+             "do not cover the tensor exactly once");
 }
 
 TEST(Checkpoint, MismatchesAreOneLineAndChangeNothing) {
   const TempFolder run;
   const std::string folder = save_checkpoint(run.path(), 1, tensors(3));
   std::vector<NamedTensor> wanted = tensors(0);
-  const auto text_of = [&] { return message_of<UserError>([&] { load_checkpoint(folder, wanted); }); };
+  const auto text_of = [&] { return line_of<UserError>([&] { load_checkpoint(folder, wanted); }); };
 
   wanted[0].name = "backbone.embde.weight";
-  EXPECT_HAS(text_of(), "has no tensor 'backbone.embde.weight', which this model needs; did you mean 'backbone.embed.weight'?");
+  EXPECT_HAS(text_of(),
+             "has no tensor 'backbone.embde.weight', which this model needs; did you mean 'backbone.embed.weight'?");
   wanted = tensors(0);
   wanted.pop_back();
   EXPECT_HAS(text_of(), "holds tensor 'optimizer.steps', which this model does not have");
@@ -135,7 +141,8 @@ TEST(Checkpoint, MismatchesAreOneLineAndChangeNothing) {
   EXPECT_TRUE(at::equal(wanted[0].tensor, tensors(0)[0].tensor));
   wanted[1].tensor = at::zeros({3}, at::kFloat);
   EXPECT_HAS(text_of(), "is F64 [3]; this model has F32 [3]");
-  EXPECT_HAS(message_of<UserError>([&] { load_checkpoint(run / "checkpoints/step-4", wanted); }), "no such checkpoint folder");
+  EXPECT_HAS(line_of<UserError>([&] { load_checkpoint(run / "checkpoints/step-4", wanted); }),
+             "no such checkpoint folder");
 }
 
 TEST(Checkpoint, AFlippedBitIsFoundByTheChecksum) {
@@ -146,7 +153,7 @@ TEST(Checkpoint, AFlippedBitIsFoundByTheChecksum) {
   bytes.back() ^= 1;
   write_bytes(path, bytes);
   std::vector<NamedTensor> wanted = tensors(0);
-  const std::string text = message_of<UserError>([&] { load_checkpoint(folder, wanted); });
+  const std::string text = line_of<UserError>([&] { load_checkpoint(folder, wanted); });
   EXPECT_HAS(text, path);
   EXPECT_HAS(text, "checksum");
   EXPECT_TRUE(at::equal(wanted[0].tensor, tensors(0)[0].tensor));
@@ -169,7 +176,7 @@ TEST(Checkpoint, LatestStepsOverDamagedFolders) {
   EXPECT_HAS(lines[0], "checkpoint step 11 is damaged");
   EXPECT_HAS(lines[0], "truncated: expected");
   EXPECT_HAS(lines[0], "taking step 10");
-  EXPECT_HAS(message_of<UserError>([&] { load_checkpoint(torn, tensors(0)); }), "truncated");
+  EXPECT_HAS(line_of<UserError>([&] { load_checkpoint(torn, tensors(0)); }), "truncated");
 
   fs::remove(file);
   EXPECT_HAS(checkpoint_damage(torn), "missing");

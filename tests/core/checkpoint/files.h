@@ -9,9 +9,7 @@
 
 namespace loom::test {
 
-using loom::testing::TempFolder;
-
-inline std::string read_bytes(const std::string& path) { return loom::testing::slurp(path); }
+inline std::string read_bytes(const std::string& path) { return slurp(path); }
 
 inline void write_bytes(const std::string& path, const std::string& bytes) {
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
@@ -20,8 +18,8 @@ inline void write_bytes(const std::string& path, const std::string& bytes) {
 
 // The text of the E that `action` throws: a single line.
 template <class E, class Action>
-std::string message_of(Action action) {
-  const std::string text = loom::testing::message_of<E>(action);
+std::string line_of(Action action) {
+  const std::string text = message_of<E>(action);
   EXPECT_EQ(text.find('\n'), std::string::npos) << "more than one line: " << text;
   return text;
 }

@@ -1,4 +1,5 @@
-// The file format: what we write is valid by an independent parse of the bytes, and no malformed file passes the reader.
+// The file format: what we write is valid by an independent parse of the bytes, and no malformed file passes the
+// reader.
 #include "core/checkpoint/safetensors.h"
 
 #include <ATen/ATen.h>
@@ -15,7 +16,7 @@
 namespace loom {
 namespace {
 
-using test::message_of;
+using test::line_of;
 using test::read_bytes;
 using test::TempFolder;
 using test::write_bytes;
@@ -29,11 +30,12 @@ std::string raw_file(const std::string& header, const std::string& data) {
 
 std::vector<KeyedTensor> one_of_each() {
   std::vector<KeyedTensor> out;
-  const at::ScalarType types[] = {at::kBool,     at::kByte, at::kHalf, at::kBFloat16, at::kInt,
-                                  at::kLong,     at::kFloat, at::kDouble, at::kShort, at::kChar};
+  const at::ScalarType types[] = {at::kBool, at::kByte,  at::kHalf,   at::kBFloat16, at::kInt,
+                                  at::kLong, at::kFloat, at::kDouble, at::kShort,    at::kChar};
   int64_t rows = 1;
   for (const at::ScalarType type : types) {
-    const Tensor values = at::arange(rows * 3, at::kLong).remainder(type == at::kBool ? 2 : 100).reshape({rows, 3}).to(type);
+    const Tensor values =
+        at::arange(rows * 3, at::kLong).remainder(type == at::kBool ? 2 : 100).reshape({rows, 3}).to(type);
     out.push_back({std::string("t.") + dtype_name(type), values});
     ++rows;
   }
@@ -114,7 +116,9 @@ TEST(Safetensors, MisalignedTensorOfAnotherWriterIsReadable) {
   std::string data(1, '\x05');
   const float values[2] = {1.5f, -2.0f};
   data.append(reinterpret_cast<const char*>(values), 8);
-  write_bytes(path, raw_file(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F32","shape":[2],"data_offsets":[1,9]}})", data));
+  write_bytes(path, raw_file(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                             R"("b":{"dtype":"F32","shape":[2],"data_offsets":[1,9]}})",
+                             data));
   const Tensor b = SafetensorsReader(path).tensor("b");
   EXPECT_EQ(b[0].item<float>(), 1.5f);
   EXPECT_EQ(b[1].item<float>(), -2.0f);
@@ -138,22 +142,29 @@ TEST(Safetensors, EveryDefectIsOneLineThatNamesTheFile) {
       {raw_file("{nonsense", ""), "not JSON"},
       {raw_file("[1]", ""), "not a JSON object"},
       {raw_file(R"({"a":{"dtype":"F31","shape":[2],"data_offsets":[0,8]}})", eight), "unknown dtype \"F31\""},
-      {raw_file(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", eight), "shape needs 12 bytes, the header gives it 8"},
+      {raw_file(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", eight),
+       "shape needs 12 bytes, the header gives it 8"},
       {raw_file(R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", eight), "shape holds -2"},
       {raw_file(R"({"a":{"dtype":"F32","shape":[4611686018427387904,8],"data_offsets":[0,8]}})", eight), "overflows"},
       {raw_file(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", eight), "lie outside the data"},
       {raw_file(R"({"a":{"dtype":"F32","shape":[2]}})", eight), "expected dtype, shape and data_offsets"},
-      {raw_file(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", eight),
+      {raw_file(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                R"("b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+                eight),
        "overlaps"},
-      {raw_file(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[0],"data_offsets":[8,8]}})", eight),
+      {raw_file(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                R"("b":{"dtype":"F32","shape":[0],"data_offsets":[8,8]}})",
+                eight),
        "a hole of 4 bytes"},
-      {raw_file(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", eight),
+      {raw_file(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                R"("a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+                eight),
        "appears twice"},
       {raw_file(R"({"__metadata__":{"a":1}})", ""), "is not a string"},
   };
   for (const Case& c : cases) {
     write_bytes(path, c.bytes);
-    const std::string text = message_of<UserError>([&] { const SafetensorsReader reader(path); });
+    const std::string text = line_of<UserError>([&] { const SafetensorsReader reader(path); });
     EXPECT_HAS(text, path);
     EXPECT_HAS(text, c.expected);
   }
@@ -161,11 +172,11 @@ TEST(Safetensors, EveryDefectIsOneLineThatNamesTheFile) {
 
 TEST(Safetensors, MissingFileAndUnknownKey) {
   const TempFolder folder;
-  EXPECT_HAS(message_of<UserError>([&] { const SafetensorsReader reader(folder / "no.safetensors"); }), "no such file");
-  EXPECT_HAS(message_of<UserError>([&] { const SafetensorsReader reader(folder.path()); }), "not a file");
+  EXPECT_HAS(line_of<UserError>([&] { const SafetensorsReader reader(folder / "no.safetensors"); }), "no such file");
+  EXPECT_HAS(line_of<UserError>([&] { const SafetensorsReader reader(folder.path()); }), "not a file");
   write_safetensors(folder / "a", {{"weight", at::ones({1})}});
-  EXPECT_HAS(message_of<UserError>([&] { SafetensorsReader(folder / "a").tensor("wieght"); }), "did you mean 'weight'?");
-  EXPECT_HAS(message_of<EnvironmentError>([&] { write_safetensors(folder / "no/such/a", {}); }), "no/such/a");
+  EXPECT_HAS(line_of<UserError>([&] { SafetensorsReader(folder / "a").tensor("wieght"); }), "did you mean 'weight'?");
+  EXPECT_HAS(line_of<EnvironmentError>([&] { write_safetensors(folder / "no/such/a", {}); }), "no/such/a");
 }
 
 }  // namespace

@@ -62,9 +62,9 @@ TEST(Box, ScalarsAndEmptyTensors) {
 TEST(Box, TilesFindsGapsOverlapsAndParts) {
   const Box whole = whole_box({4, 6});
   EXPECT_TRUE(tiles({{{0, 0}, {4, 2}}, {{0, 2}, {1, 4}}, {{1, 2}, {3, 4}}}, whole));
-  EXPECT_FALSE(tiles({{{0, 0}, {4, 2}}, {{1, 2}, {3, 4}}}, whole));                    // a gap
-  EXPECT_FALSE(tiles({{{0, 0}, {4, 3}}, {{0, 2}, {4, 3}}}, whole));                    // right count, but they overlap
-  EXPECT_FALSE(tiles({{{0, 0}, {4, 6}}, {{4, 0}, {1, 6}}}, whole));                    // one lies outside
+  EXPECT_FALSE(tiles({{{0, 0}, {4, 2}}, {{1, 2}, {3, 4}}}, whole));  // a gap
+  EXPECT_FALSE(tiles({{{0, 0}, {4, 3}}, {{0, 2}, {4, 3}}}, whole));  // right count, but they overlap
+  EXPECT_FALSE(tiles({{{0, 0}, {4, 6}}, {{4, 0}, {1, 6}}}, whole));  // one lies outside
 }
 
 TEST(Box, TextAndMismatch) {

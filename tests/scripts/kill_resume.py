@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import program  # noqa: E402
 
 STEPS = 400 if os.environ.get("OMNILOOM_TEST_FULL") else 200
