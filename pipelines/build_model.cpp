@@ -11,7 +11,8 @@ namespace {
 template <class Made>
 Made guarded(const ComponentRecipe& component, const std::string& origin, const std::function<Made()>& make) {
   const auto blame = [&](const std::string& text) {
-    return PluginError(concat(component.name, " (", origin, ") failed to construct: ", text.substr(0, text.find('\n'))));
+    return PluginError(
+        concat(component.name, " (", origin, ") failed to construct: ", text.substr(0, text.find('\n'))));
   };
   try {
     Made made = make();
@@ -44,7 +45,8 @@ struct Builder {
   }
 
   template <class Type, class Make>
-  std::pair<std::shared_ptr<BoundComponent>, std::shared_ptr<Type>> build(const ComponentRecipe& component, const Make& make) const {
+  std::pair<std::shared_ptr<BoundComponent>, std::shared_ptr<Type>> build(const ComponentRecipe& component,
+                                                                          const Make& make) const {
     const std::string owner = plugins.owner(component.spec->kind, component.spec->name);
     const std::string origin = concat("plugin '", component.spec->name, "', ", owner);
     Declarations declarations;
@@ -66,15 +68,16 @@ std::unique_ptr<MultimodalModel> build_model(const Recipe& recipe, int64_t vocab
   });
   parts.backbone = bound;
   for (const auto& [modality, component] : recipe.encoders) {
-    const auto [encoder_bound, encoder] = builder.build<Encoder>(component, [&, &c = component](const ComponentSpec& spec, Declarer d) {
-      return spec.encoder(c.config, d);
-    });
+    const auto [encoder_bound, encoder] = builder.build<Encoder>(
+        component, [&, &c = component](const ComponentSpec& spec, Declarer d) { return spec.encoder(c.config, d); });
     parts.encoders[modality] = encoder_bound;
     const ComponentRecipe& connector = recipe.connectors.at(modality);
     const ConnectorArgs widths{encoder->width(), backbone->width()};
-    parts.connectors[modality] = builder.build<Connector>(connector, [&](const ComponentSpec& spec, Declarer d) {
-      return spec.connector(connector.config, widths, d);
-    }).first;
+    parts.connectors[modality] =
+        builder
+            .build<Connector>(connector, [&](const ComponentSpec& spec,
+                                             Declarer d) { return spec.connector(connector.config, widths, d); })
+            .first;
   }
   const auto seed = static_cast<uint64_t>(recipe.train().get_int("seed"));
   auto model = std::make_unique<MultimodalModel>(std::move(parts), seed);

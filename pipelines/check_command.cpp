@@ -1,4 +1,5 @@
-// `omniloom check`: everything that can be wrong with a recipe, without training: keys, plugins, data files, shapes of the model.
+// `omniloom check`: everything that can be wrong with a recipe, without training: keys, plugins, data files, shapes of
+// the model.
 #include <cstdio>
 #include <memory>
 

@@ -15,8 +15,9 @@
 namespace loom {
 namespace {
 
+// The text as it is: a mistake begins with its file and line, so that editors and people find it.
 int fail(const std::string& text, int code) {
-  log_line(LogLevel::error, text);
+  std::cerr << text << (text.empty() || text.back() != '\n' ? "\n" : "") << std::flush;
   return code;
 }
 

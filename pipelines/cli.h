@@ -1,5 +1,6 @@
 #pragma once
-// The command line. Each command adds its options and, when chosen, sets what to run; main turns errors into exit codes.
+// The command line. Each command adds its options and, when chosen, sets what to run; main turns errors into exit
+// codes.
 #include <functional>
 
 namespace CLI {
@@ -15,7 +16,8 @@ void add_eval_command(CLI::App& root, Command& run);
 void add_generate_command(CLI::App& root, Command& run);
 void add_check_command(CLI::App& root, Command& run);
 
-// Parses, runs, and returns the exit code: 0 done, 2 user's mistake, 3 plugin, 4 peer, 5 environment, 70 our bug, 130/143 stopped.
+// Parses, runs, and returns the exit code: 0 done, 2 user's mistake, 3 plugin, 4 peer, 5 environment, 70 our bug,
+// 130/143 stopped.
 int run_program(int argc, char** argv);
 
 }  // namespace loom

@@ -24,16 +24,17 @@ struct EvalFlags {
   std::vector<std::string> overrides;
 };
 
-EvalResult evaluate_with_progress(const Job& job, const std::vector<std::shared_ptr<Source>>& sources, const EvalOptions& options,
-                                  const char* what) {
+EvalResult evaluate_with_progress(const Job& job, const std::vector<std::shared_ptr<Source>>& sources,
+                                  const EvalOptions& options, const char* what) {
   Progress progress(stderr, ProgressPolicy::detect(stderr));
-  EvalResult result = evaluate(*job.model, *job.tokenizer, *job.preparer, sources, options, [&](int64_t done, int64_t total) {
-    ProgressState state;
-    state.step = done;
-    state.steps = total;
-    state.extra = {{"", what}};
-    progress.update(state);
-  });
+  EvalResult result =
+      evaluate(*job.model, *job.tokenizer, *job.preparer, sources, options, [&](int64_t done, int64_t total) {
+        ProgressState state;
+        state.step = done;
+        state.steps = total;
+        state.extra = {{"", what}};
+        progress.update(state);
+      });
   progress.finish();
   LOOM_CHECK_USER(result.samples > 0, "no held-out sample could be used (", result.skipped, " skipped)");
   return result;
@@ -62,7 +63,8 @@ int eval(const EvalFlags& flags) {
     swapped = evaluate_with_progress(job, sources, options, "swapped");
   }
   if (stop_requested()) return stop_exit_code();
-  std::printf("step %lld  samples %s  loss %.4f", static_cast<long long>(state.step), with_commas(result.samples).c_str(), result.loss);
+  std::printf("step %lld  samples %s  loss %.4f", static_cast<long long>(state.step),
+              with_commas(result.samples).c_str(), result.loss);
   if (options.generate) std::printf("  exact %.2f %%", 100 * result.exact_match());
   if (swapped.has_value()) std::printf("  swapped %.2f %%", 100 * swapped->exact_match());
   std::printf("\n");

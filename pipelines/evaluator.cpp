@@ -28,7 +28,8 @@ void swap_media(Chunk& chunk) {
   const auto fits = [&](size_t a, size_t b) {
     const auto &x = chunk.samples[a].verdict.items, &y = chunk.samples[b].verdict.items;
     bool same = x.size() == y.size();
-    for (size_t i = 0; same && i < x.size(); ++i) same = x[i].modality == y[i].modality && x[i].meta.tokens == y[i].meta.tokens;
+    for (size_t i = 0; same && i < x.size(); ++i)
+      same = x[i].modality == y[i].modality && x[i].meta.tokens == y[i].meta.tokens;
     return same;
   };
   const size_t n = chunk.samples.size();
@@ -91,11 +92,12 @@ struct Evaluation {
     if (!options.swapped) score(chunk);
     std::vector<std::vector<int64_t>> answers(chunk.samples.size());
     if (options.generate) {
-      answers = generate_greedy(model, build_prompt_batch(pointers(chunk), model), {options.max_new_tokens, tokenizer.eos()});
+      answers =
+          generate_greedy(model, build_prompt_batch(pointers(chunk), model), {options.max_new_tokens, tokenizer.eos()});
     }
     for (size_t i = 0; i < chunk.samples.size(); ++i) {
-      EvalSample sample{chunk.samples[i].verdict.name, truth_of(chunk.samples[i], tokenizer), tokenizer.decode(answers[i]),
-                        chunk.pictures[i], false};
+      EvalSample sample{chunk.samples[i].verdict.name, truth_of(chunk.samples[i], tokenizer),
+                        tokenizer.decode(answers[i]), chunk.pictures[i], false};
       sample.correct = options.generate && sample.output == sample.truth;
       result.exact += sample.correct ? 1 : 0;
       if (static_cast<int64_t>(result.shown.size()) < options.show) result.shown.push_back(std::move(sample));

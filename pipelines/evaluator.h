@@ -1,6 +1,6 @@
 #pragma once
-// Held-out evaluation: greedy answers against the truth, and the loss of the truth. Samples are taken in file order, so a smaller
-// number is a prefix of a larger one.
+// Held-out evaluation: greedy answers against the truth, and the loss of the truth. Samples are taken in file order, so
+// a smaller number is a prefix of a larger one.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -15,24 +15,24 @@
 namespace loom {
 
 struct EvalOptions {
-  int64_t samples = 0;         // 0 = all
+  int64_t samples = 0;  // 0 = all
   int64_t batch = 250;
   int64_t max_new_tokens = 64;
-  bool generate = true;        // exact match; otherwise only the loss
-  bool swapped = false;        // each sample is shown the media of another one: what does the model owe to the picture?
-  int64_t show = 0;            // answers to return with their media
+  bool generate = true;  // exact match; otherwise only the loss
+  bool swapped = false;  // each sample is shown the media of another one: what does the model owe to the picture?
+  int64_t show = 0;      // answers to return with their media
 };
 
 struct EvalSample {
   std::string name, truth, output;
-  Tensor picture;              // uint8 [height, width, channels]; undefined without one
+  Tensor picture;  // uint8 [height, width, channels]; undefined without one
   bool correct = false;
 };
 
 struct EvalResult {
   int64_t samples = 0;
   int64_t exact = 0;
-  double loss = 0;             // mean over supervised tokens; 0 when swapped
+  double loss = 0;  // mean over supervised tokens; 0 when swapped
   int64_t skipped = 0;
   double seconds = 0;
   std::vector<EvalSample> shown;

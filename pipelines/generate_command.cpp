@@ -27,8 +27,8 @@ Media open_picture(const std::string& place, const std::string& modality) {
   const size_t mark = place.rfind('#');
   if (mark == std::string::npos) return read_picture(place, modality);
   const std::string number = place.substr(mark + 1);
-  LOOM_CHECK_USER(!number.empty() && number.find_first_not_of("0123456789") == std::string::npos && number.size() < 10, place,
-                  ": after '#' a picture number is expected, from 0");
+  LOOM_CHECK_USER(!number.empty() && number.find_first_not_of("0123456789") == std::string::npos && number.size() < 10,
+                  place, ": after '#' a picture number is expected, from 0");
   return read_idx_picture(place.substr(0, mark), std::stoll(number), modality);
 }
 
@@ -55,7 +55,8 @@ int generate(const GenerateFlags& flags) {
   std::vector<const PreparedSample*> pointers;
   for (const PreparedSample& sample : samples) pointers.push_back(&sample);
   const int64_t limit = flags.max_new_tokens > 0 ? flags.max_new_tokens : job.recipe.eval().get_int("max_new_tokens");
-  const auto answers = generate_greedy(*job.model, build_prompt_batch(pointers, *job.model), {limit, job.tokenizer->eos()});
+  const auto answers =
+      generate_greedy(*job.model, build_prompt_batch(pointers, *job.model), {limit, job.tokenizer->eos()});
   for (size_t i = 0; i < answers.size(); ++i) {
     if (!names[i].empty()) std::printf("%s: ", names[i].c_str());
     std::printf("%s%s\n", flags.prompt.c_str(), job.tokenizer->decode(answers[i]).c_str());
@@ -66,7 +67,8 @@ int generate(const GenerateFlags& flags) {
 }  // namespace
 
 void add_generate_command(CLI::App& root, Command& run) {
-  CLI::App* command = root.add_subcommand("generate", "let a run's model write about pictures: omniloom generate RUN a.png b.jpg");
+  CLI::App* command =
+      root.add_subcommand("generate", "let a run's model write about pictures: omniloom generate RUN a.png b.jpg");
   const auto flags = std::make_shared<GenerateFlags>();
   command->add_option("run,--run", flags->run, "run folder")->required();
   command->add_option("pictures,--picture", flags->pictures, "picture files, or FILE#N for picture N of an IDX file");

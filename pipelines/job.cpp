@@ -54,7 +54,8 @@ std::vector<std::shared_ptr<Source>> Job::sources(const char* list) const {
   return out;
 }
 
-std::unique_ptr<StepLoader> make_loader(const Job& job, std::vector<std::shared_ptr<Source>> sources, const std::string& journal) {
+std::unique_ptr<StepLoader> make_loader(const Job& job, std::vector<std::shared_ptr<Source>> sources,
+                                        const std::string& journal) {
   LoaderOptions options;
   options.batch = parse_batch(job.recipe.train().at("batch"));
   options.shuffle = job.recipe.data().get_bool("shuffle");
@@ -73,7 +74,10 @@ void load_model(const std::string& checkpoint, MultimodalModel& model) {
 std::vector<NamedTensor> model_tensors(MultimodalModel& model) {
   std::vector<NamedTensor> out;
   for (UnitBuffer* buffer : model.buffers()) {
-    for (size_t e = 0; e < buffer->entries().size(); ++e) out.push_back({buffer->entries()[e].name, buffer->master_of(e)});
+    for (size_t e = 0; e < buffer->entries().size(); ++e) {
+      const BufferEntry& entry = buffer->entries()[e];
+      out.push_back({entry.name, buffer->master_of(e), entry.global_shape, entry.box});
+    }
   }
   return out;
 }

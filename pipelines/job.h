@@ -37,7 +37,8 @@ Job make_job(const std::string& recipe_file, const std::vector<std::string>& ove
 Job read_job(const std::string& recipe_file, const std::vector<std::string>& overrides);
 
 // Prepares steps in the job's pool; `journal` is the path of skips.jsonl. The job must outlive it.
-std::unique_ptr<StepLoader> make_loader(const Job& job, std::vector<std::shared_ptr<Source>> sources, const std::string& journal);
+std::unique_ptr<StepLoader> make_loader(const Job& job, std::vector<std::shared_ptr<Source>> sources,
+                                        const std::string& journal);
 
 // Master weights by full name, for checkpoints.
 std::vector<NamedTensor> model_tensors(MultimodalModel& model);

@@ -1,6 +1,7 @@
 #pragma once
-// A recipe: the whole YAML file after overrides, interpolation, defaults and validation, including the parts whose schema belongs to
-// plugins and data sources. All mistakes of a file are reported together; nothing is constructed here.
+// A recipe: the whole YAML file after overrides, interpolation, defaults and validation, including the parts whose
+// schema belongs to plugins and data sources. All mistakes of a file are reported together; nothing is constructed
+// here.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -21,7 +22,7 @@ struct ComponentRecipe {
 
 struct Recipe {
   std::string file;
-  ConfigValue tree;  // with all defaults: what recipe.resolved.yaml holds
+  ConfigValue tree;                                             // with all defaults: what recipe.resolved.yaml holds
   std::map<std::string, ComponentRecipe> encoders, connectors;  // by modality
   ComponentRecipe backbone;
   std::vector<std::string> frozen;  // component names and prefixes under model.tune
@@ -37,7 +38,8 @@ struct Recipe {
 // The schema of everything that is not a plugin's or a source's own.
 Schema recipe_schema();
 
-// Reads, overrides, validates. UserError with every mistake of the file and a count; opens the plugins that the recipe names.
+// Reads, overrides, validates. UserError with every mistake of the file and a count; opens the plugins that the recipe
+// names.
 Recipe load_recipe(const std::string& file, const std::vector<std::string>& overrides, PluginLoader& plugins);
 
 }  // namespace loom

@@ -185,8 +185,7 @@ std::string report_html(const ReportData& data) {
          "<title>" +
          html_escape(data.title) + " - Omniloom</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>" + kReportStyle +
          "</style>\n</head>\n<body>\n<main>\n" + headline(data) + section("Curves", "", curves(data)) + samples(data) +
-         section("Run", "", facts(data)) +
-         section("Skipped samples", "<p>by reason</p>", skipped(data)) +
+         section("Run", "", facts(data)) + section("Skipped samples", "<p>by reason</p>", skipped(data)) +
          section("Recipe", "<p>as resolved</p>", recipe(data.recipe)) + "</main>\n<footer>Omniloom " +
          std::string(kVersion) + "</footer>\n<script>" + kReportScript + "</script>\n</body>\n</html>\n";
 }

@@ -38,7 +38,8 @@ void report_run(const std::string& run, const Job& job, const RunState& state, c
   const std::string count = with_commas(result.samples) + " held-out samples";
   if (generated) data.numbers.push_back({"Exact match", percent(result.exact_match()), count});
   if (swapped.has_value()) {
-    data.numbers.push_back({"With swapped media", percent(swapped->exact_match()), "each sample shown another one's picture"});
+    data.numbers.push_back(
+        {"With swapped media", percent(swapped->exact_match()), "each sample shown another one's picture"});
   }
   data.numbers.push_back({"Held-out loss", decimals(result.loss), "per supervised token"});
   data.numbers.push_back({"Training time", human_duration(state.train_seconds), with_commas(state.step) + " steps"});
@@ -50,7 +51,8 @@ void report_run(const std::string& run, const Job& job, const RunState& state, c
                 {"Tokens seen", with_commas(state.tokens)},
                 {"Seed", std::to_string(train.get_int("seed"))}};
   data.metrics_file = run + "/metrics.jsonl";
-  for (const EvalSample& sample : result.shown) data.samples.push_back({sample.picture, sample.truth, sample.output, sample.correct});
+  for (const EvalSample& sample : result.shown)
+    data.samples.push_back({sample.picture, sample.truth, sample.output, sample.correct});
   data.samples_note = "the first of the held-out samples, greedy decoding";
   if (result.skipped > 0) {
     ReportSkip& skip = data.skipped.emplace_back();

@@ -35,10 +35,12 @@ RunState counters_of(const Json& extra, int64_t step) {
 
 }  // namespace
 
-std::string save_run(const std::string& run, int64_t keep, const RunState& state, MultimodalModel& model, Optimizer& optimizer,
-                     const StepLoader& loader) {
+std::string save_run(const std::string& run, int64_t keep, const RunState& state, MultimodalModel& model,
+                     Optimizer& optimizer, const StepLoader& loader) {
   Json extra;
-  extra["counters"] = {{"train_seconds", state.train_seconds}, {"tokens", state.tokens}, {"samples", state.samples},
+  extra["counters"] = {{"train_seconds", state.train_seconds},
+                       {"tokens", state.tokens},
+                       {"samples", state.samples},
                        {"optimizer_steps", optimizer.steps()}};
   extra["loader"] = Json::parse(loader.state().json());
   std::string folder = save_checkpoint(run, state.step, all_tensors(model, optimizer), extra.dump());

@@ -12,15 +12,15 @@
 namespace loom {
 
 struct RunState {
-  int64_t step = 0;            // finished steps
-  double train_seconds = 0;    // evaluation and saving excluded
+  int64_t step = 0;          // finished steps
+  double train_seconds = 0;  // evaluation and saving excluded
   int64_t tokens = 0;
   int64_t samples = 0;
 };
 
 // Model, optimizer, loader and counters to run/checkpoints/step-N; then removes old ones. Returns the folder.
-std::string save_run(const std::string& run, int64_t keep, const RunState& state, MultimodalModel& model, Optimizer& optimizer,
-                     const StepLoader& loader);
+std::string save_run(const std::string& run, int64_t keep, const RunState& state, MultimodalModel& model,
+                     Optimizer& optimizer, const StepLoader& loader);
 // The counters alone, for commands that do not train.
 RunState read_run_state(const std::string& checkpoint);
 // Everything, to the bit.

@@ -42,7 +42,8 @@ class TrainingRun {
     samples_ = 0;
     for (const auto& source : sources) samples_ += source->size();
     optimizer_ = make_optimizer(read_optimizer(train), job_.model->buffers());
-    trainer_ = std::make_unique<Trainer>(*job_.model, *optimizer_, TrainerOptions{read_schedule(train, steps_), train.get_number("clip")});
+    trainer_ = std::make_unique<Trainer>(*job_.model, *optimizer_,
+                                         TrainerOptions{read_schedule(train, steps_), train.get_number("clip")});
     if (job_.recipe.eval().get_int("every") > 0) eval_sources_ = job_.sources("eval");
     run_ = resumed_ ? flags.resume : make_run_folder(job_.recipe.name(), flags.run, flags.replace);
     write_file_atomic(run_ + "/" + kResolvedRecipe, write_yaml(job_.recipe.tree));
@@ -85,8 +86,9 @@ class TrainingRun {
     log_info("omniloom ", kVersion, " · 1 rank · cpu, ", job_.threads, job_.threads == 1 ? " thread, " : " threads, ",
              job_.recipe.train().get_string("precision"));
     log_info("model   ", model_line(job_));
-    log_info("data    ", with_commas(samples_), " samples in ", job_.recipe.data().at("train").items().size(), " source",
-             job_.recipe.data().at("train").items().size() == 1 ? "" : "s", " · budget ", job_.recipe.data().get_int("budget"));
+    log_info("data    ", with_commas(samples_), " samples in ", job_.recipe.data().at("train").items().size(),
+             " source", job_.recipe.data().at("train").items().size() == 1 ? "" : "s", " · budget ",
+             job_.recipe.data().get_int("budget"));
     log_info("run     ", run_);
   }
 
@@ -172,11 +174,13 @@ int train(const TrainFlags& flags) {
   if (flags.resume.empty() && flags.recipe.empty()) {
     throw UserError("train needs a recipe: omniloom train recipe.yaml, or --resume RUN");
   }
-  if (!flags.resume.empty() && (!flags.run.empty() || flags.replace)) throw UserError("--resume goes without --run and --replace");
+  if (!flags.resume.empty() && (!flags.run.empty() || flags.replace))
+    throw UserError("--resume goes without --run and --replace");
   TrainFlags settled = flags;
   if (!flags.resume.empty() && !flags.recipe.empty()) {
     // With --resume the recipe is the run's own; what stands first is then an override.
-    LOOM_CHECK_USER(flags.recipe.find('=') != std::string::npos, "--resume takes the recipe from the run; leave out '", flags.recipe, "'");
+    LOOM_CHECK_USER(flags.recipe.find('=') != std::string::npos, "--resume takes the recipe from the run; leave out '",
+                    flags.recipe, "'");
     settled.overrides.insert(settled.overrides.begin(), flags.recipe);
     settled.recipe.clear();
   }
@@ -186,7 +190,8 @@ int train(const TrainFlags& flags) {
 }  // namespace
 
 void add_train_command(CLI::App& root, Command& run) {
-  CLI::App* command = root.add_subcommand("train", "train from a recipe; any recipe key can be set: train.lr=1e-4, --train.lr 1e-4");
+  CLI::App* command =
+      root.add_subcommand("train", "train from a recipe; any recipe key can be set: train.lr=1e-4, --train.lr 1e-4");
   const auto flags = std::make_shared<TrainFlags>();
   command->add_option("recipe", flags->recipe, "recipe.yaml");
   command->add_option("--run", flags->run, "run folder; default runs/NAME-N");

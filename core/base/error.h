@@ -1,6 +1,6 @@
 #pragma once
-// Whose fault is it? The class of an exception answers, its text carries the values, and main turns it into an exit code
-// (design: 2 user, 3 plugin, 4 lost peer, 5 environment, 70 our bug). Nothing below main calls exit or abort.
+// Whose fault is it? The class of an exception answers, its text carries the values, and main turns it into an exit
+// code (design: 2 user, 3 plugin, 4 lost peer, 5 environment, 70 our bug). Nothing below main calls exit or abort.
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -64,13 +64,13 @@ std::string concat(const Parts&... parts) {
 }  // namespace loom
 
 // Our own assumption; never reachable by user input.
-#define LOOM_CHECK(condition, ...)                                                                      \
-  do {                                                                                                  \
+#define LOOM_CHECK(condition, ...)                                                                         \
+  do {                                                                                                     \
     if (!(condition)) ::loom::throw_internal(__FILE__, __LINE__, #condition, ::loom::concat(__VA_ARGS__)); \
   } while (false)
 
 // Something the user can mend.
-#define LOOM_CHECK_USER(condition, ...)                                       \
-  do {                                                                        \
+#define LOOM_CHECK_USER(condition, ...)                                     \
+  do {                                                                      \
     if (!(condition)) throw ::loom::UserError(::loom::concat(__VA_ARGS__)); \
   } while (false)

@@ -1,6 +1,7 @@
 #pragma once
-// Randomness is a function, not a state: Philox4x32-10 (Salmon et al., SC 2011) over a key made of what the number is *for*.
-// The same (seed, purpose, site, step, sample, occurrence, index) gives the same number on any rank, layout, packing or resume.
+// Randomness is a function, not a state: Philox4x32-10 (Salmon et al., SC 2011) over a key made of what the number is
+// *for*. The same (seed, purpose, site, step, sample, occurrence, index) gives the same number on any rank, layout,
+// packing or resume.
 #include <array>
 #include <cstdint>
 #include <string_view>
@@ -27,9 +28,9 @@ class Philox {
   explicit Philox(const RandomKey& key);
   std::array<uint32_t, 4> block(uint64_t counter) const;  // four words of 32 random bits
   uint32_t bits(uint64_t index) const { return block(index >> 2)[index & 3]; }
-  double uniform(uint64_t index) const;                   // in [0, 1), 53 bits
-  double normal(uint64_t index) const;                    // Box-Muller, one value per block
-  uint64_t below(uint64_t bound, uint64_t index) const;   // in [0, bound)
+  double uniform(uint64_t index) const;                  // in [0, 1), 53 bits
+  double normal(uint64_t index) const;                   // Box-Muller, one value per block
+  uint64_t below(uint64_t bound, uint64_t index) const;  // in [0, bound)
 
  private:
   uint32_t key_[2];

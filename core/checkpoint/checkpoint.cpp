@@ -4,13 +4,13 @@
 
 #include <fcntl.h>
 #include <unistd.h>
-#include <csignal>
-#include <cstdio>
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <map>
 
@@ -76,7 +76,7 @@ std::vector<std::pair<FolderName, std::string>> scan(const std::string& parent) 
   for (fs::directory_iterator it(parent, error), end; !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename().string();
     const std::optional<FolderName> parsed = parse_name(name);
-    if (parsed.has_value()) out.emplace_back(*parsed, parent + "/" + name);
+    if (parsed.has_value()) out.emplace_back(*parsed, concat(parent, "/", name));
   }
   if (error && error.value() != ENOENT) throw_file_error("read folder", parent, error.value());
   std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) {
@@ -147,7 +147,7 @@ void write_folder(const std::string& folder, int64_t step, const std::vector<Nam
 std::string save_checkpoint(const std::string& run_dir, int64_t step, const std::vector<NamedTensor>& tensors,
                             const std::string& extra_json) {
   const std::string parent = checkpoints_dir(run_dir);
-  const std::string home = concat(parent, "/step-", step);
+  std::string home = concat(parent, "/step-", step);
   const std::string temporary = concat(home, ".tmp-", ::getpid());
   try {
     make_dirs(parent);
@@ -173,7 +173,7 @@ std::string checkpoint_damage(const std::string& folder) {
   try {
     for (const auto& [name, file] : read_manifest(folder).files) {
       std::error_code error;
-      const uintmax_t bytes = fs::file_size(folder + "/" + name, error);
+      const uintmax_t bytes = fs::file_size(concat(folder, "/", name), error);
       if (error) return concat(folder, "/", name, ": missing");
       if (bytes != static_cast<uintmax_t>(file.bytes)) {
         return concat(folder, "/", name, ": truncated: expected ", file.bytes, " bytes, found ", bytes);

@@ -75,7 +75,7 @@ Manifest load_checkpoint(const std::string& folder, const std::vector<NamedTenso
   LOOM_CHECK_USER(is_folder(folder), folder, ": no such checkpoint folder");
   const std::string damage = checkpoint_damage(folder);
   LOOM_CHECK_USER(damage.empty(), damage, "; the checkpoint is damaged, use an earlier one");
-  const Manifest manifest = read_manifest(folder);
+  Manifest manifest = read_manifest(folder);
   check_names(folder, manifest, tensors, options.unasked);
 
   Readers readers;

@@ -78,7 +78,7 @@ uint32_t big_endian(const uint8_t* bytes) {
 
 // Reads an array of bytes with `dims` dimensions. `what` is "pictures" or "labels".
 IdxArray read_idx(const ConfigValue& value, uint32_t dims, const char* what) {
-  const std::string path = value.as_string();
+  const std::string& path = value.as_string();
   const std::string where = concat(said_at(value), path, ": ");
   Reader reader(where, path);
   const uint32_t expected_magic = 0x0800u + dims;

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -28,9 +29,7 @@ int64_t bytes_of(const PreparedSample& sample) {
   return bytes;
 }
 
-std::string percent(double share) {
-  return concat(static_cast<double>(static_cast<int64_t>(share * 1000 + 0.5)) / 10, " %");
-}
+std::string percent(double share) { return concat(std::round(share * 1000) / 10, " %"); }
 
 }  // namespace
 

@@ -19,7 +19,7 @@ struct Refusal {
   bool left_out = false;
 };
 
-std::string first_line(std::string text) {
+std::string first_line(const std::string& text) {
   const size_t end = text.find('\n');
   return end == std::string::npos ? text : text.substr(0, end);
 }

@@ -1,5 +1,5 @@
-// From declarations to storage. Trainable and frozen parameters of a unit go to buffers of their own, so that frozen ones have
-// neither gradient nor optimizer state.
+// From declarations to storage. Trainable and frozen parameters of a unit go to buffers of their own, so that frozen
+// ones have neither gradient nor optimizer state.
 #include "core/model/bound_component.h"
 
 #include <ATen/ATen.h>
@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "core/base/text.h"
+#include "core/mesh/box.h"
 
 namespace loom {
 namespace {
@@ -41,11 +42,13 @@ BoundComponent::BoundComponent(std::shared_ptr<Component> component, Declaration
       for (size_t p = 0; p < declarations_.params.size(); ++p) {
         const ParamDecl& decl = declarations_.params[p];
         if (decl.home_unit != unit || is_frozen(decl.name, options_.frozen) == trainable) continue;
-        entries.push_back({static_cast<int>(p), decl.name, decl.shape, 0, decl.numel(), decl.decay, decl.adopted});
+        entries.push_back({static_cast<int>(p), decl.name, decl.shape, 0, decl.numel(), decl.decay, decl.adopted,
+                           decl.shape, whole_box(decl.shape)});
       }
       if (entries.empty()) continue;
       UnitBuffer::Options buffer{trainable, options_.master, options_.compute, options_.always_slab};
-      buffers_.push_back(std::make_unique<UnitBuffer>(concat(name(), ".", declarations_.units[unit].name), std::move(entries), buffer));
+      buffers_.push_back(std::make_unique<UnitBuffer>(concat(name(), ".", declarations_.units[unit].name),
+                                                      std::move(entries), buffer));
       for (size_t e = 0; e < buffers_.back()->entries().size(); ++e) {
         const int param = buffers_.back()->entries()[e].param;
         places_[param] = {buffers_.back().get(), e};

@@ -1,6 +1,6 @@
 #pragma once
-// A component together with its storage: buffers per (unit, trainable or frozen, dtype), the binding of parameters to leaf tensors,
-// and which streams are differentiable. One per component and process; tapes are made from it.
+// A component together with its storage: buffers per (unit, trainable or frozen, dtype), the binding of parameters to
+// leaf tensors, and which streams are differentiable. One per component and process; tapes are made from it.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,8 +17,8 @@ struct BindOptions {
   at::ScalarType master = at::kFloat;
   at::ScalarType compute = at::kFloat;
   bool always_slab = false;
-  std::string origin{};            // "plugin 'vit' (build/lib/...)", for messages
-  bool recompute = false;          // every unit; attention results are kept
+  std::string origin{};             // "plugin 'vit' (build/lib/...)", for messages
+  bool recompute = false;           // every unit; attention results are kept
   std::vector<std::string> frozen;  // full names, prefixes or globs
 };
 
@@ -35,21 +35,21 @@ class BoundComponent {
 
   // Philox by full name and element index: the same under every layout.
   void init_weights(uint64_t seed);
-  void gather(int unit, SlabPool& pool);   // all buffers this unit reads
+  void gather(int unit, SlabPool& pool);  // all buffers this unit reads
   void release(int unit, SlabPool& pool);
-  uint64_t generation(int unit) const;     // of all that it reads
+  uint64_t generation(int unit) const;                         // of all that it reads
   const std::vector<Tensor>& bound() const { return bound_; }  // by Param index
   std::vector<int> trainable_params(int unit) const;           // Param indices that receive gradients
   void accumulate(int param, const Tensor& gradient);          // into the gradient buffer
 
-  bool trainable() const;                  // any unit
+  bool trainable() const;  // any unit
   // Must gradients flow through unit's output streams, given whether its external inputs need them?
   bool unit_differentiable(int unit, bool inputs_need_grad) const;
   std::vector<std::unique_ptr<UnitBuffer>>& buffers() { return buffers_; }
   const std::vector<std::unique_ptr<UnitBuffer>>& buffers() const { return buffers_; }
   int64_t params_total() const;
   int64_t params_trainable() const;
-  int64_t largest_buffer_bytes() const;    // slab size that fits every buffer
+  int64_t largest_buffer_bytes() const;  // slab size that fits every buffer
 
  private:
   struct Place {

@@ -8,7 +8,8 @@
 namespace loom {
 
 Tensor bridge_forward(const Tensor& hidden, const Tensor& slots, const Tensor& rows) {
-  LOOM_CHECK(slots.size(0) == rows.size(0), "the bridge has ", slots.size(0), " slots for ", rows.size(0), " embeddings");
+  LOOM_CHECK(slots.size(0) == rows.size(0), "the bridge has ", slots.size(0), " slots for ", rows.size(0),
+             " embeddings");
   const c10::AutoGradMode no_grad(false);
   return hidden.index_copy(0, slots, rows.to(hidden.scalar_type()));
 }

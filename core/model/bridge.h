@@ -1,6 +1,6 @@
 #pragma once
-// Embeddings into the backbone's rows, and their gradients back out: on one rank a scatter and its adjoint. Under layouts the same
-// two functions move rows between ranks (design, idea 5).
+// Embeddings into the backbone's rows, and their gradients back out: on one rank a scatter and its adjoint. Under
+// layouts the same two functions move rows between ranks (design, idea 5).
 #include "core/base/tensor.h"
 
 namespace loom {

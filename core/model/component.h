@@ -1,11 +1,12 @@
 #pragma once
-// What a plugin implements. A component is a list of units, declared in its constructor (core/nn/declare.h) and run one by one;
-// between units the core owns everything. The out-of-line destructors are the key functions of these classes.
+// What a plugin implements. A component is a list of units, declared in its constructor (core/nn/declare.h) and run one
+// by one; between units the core owns everything. The out-of-line destructors are the key functions of these classes.
 //
 // Streams by convention: an encoder's first unit reads "media" [tokens, features] and its last one writes "features"
-// [outputs, width()]. A connector reads "features" and writes "embeddings" [slots, width]. A backbone reads "tokens" (int64 [T]) and
-// writes "hidden" [T, width()] in its first unit, into whose rows the bridge then puts embeddings; its last unit reads "hidden",
-// "loss_rows" and, when there are targets, "targets" (int64 [n]), and writes "logprob" [n], or "logits" [n, vocab] without targets.
+// [outputs, width()]. A connector reads "features" and writes "embeddings" [slots, width]. A backbone reads "tokens"
+// (int64 [T]) and writes "hidden" [T, width()] in its first unit, into whose rows the bridge then puts embeddings; its
+// last unit reads "hidden", "loss_rows" and, when there are targets, "targets" (int64 [n]), and writes "logprob" [n],
+// or "logits" [n, vocab] without targets.
 #include <cstdint>
 #include <memory>
 
@@ -26,17 +27,19 @@ class Component {
 class Encoder : public Component {
  public:
   ~Encoder() override;
-  virtual int64_t width() const = 0;                                // columns of "features"
-  virtual int64_t media_width() const = 0;                          // columns that prepare() makes
-  virtual ItemMeta measure(const MediaInfo& info) const = 0;        // without touching pixels; UserError = the item is refused
-  virtual ItemLayout layout(const ItemMeta& meta) const;            // default: one segment
-  virtual Tensor prepare(const Media& media, const Philox& random) const = 0;  // any thread: [tokens, media_width()] float
+  virtual int64_t width() const = 0;        // columns of "features"
+  virtual int64_t media_width() const = 0;  // columns that prepare() makes
+  virtual ItemMeta measure(
+      const MediaInfo& info) const = 0;                   // without touching pixels; UserError = the item is refused
+  virtual ItemLayout layout(const ItemMeta& meta) const;  // default: one segment
+  virtual Tensor prepare(const Media& media,
+                         const Philox& random) const = 0;  // any thread: [tokens, media_width()] float
 };
 
 class Connector : public Component {
  public:
   ~Connector() override;
-  virtual int64_t merge() const;                                    // encoder rows per LLM slot; default 1
+  virtual int64_t merge() const;  // encoder rows per LLM slot; default 1
 };
 
 // Where the bridge puts embeddings: rows of this stream, before this unit runs.

@@ -1,6 +1,6 @@
 #pragma once
-// A spec is data plus a factory: the core validates a recipe, documents (`plugin info`) and plans from it without constructing
-// anything. Plugins hand specs to a Registrar; the registry remembers who owns each.
+// A spec is data plus a factory: the core validates a recipe, documents (`plugin info`) and plans from it without
+// constructing anything. Plugins hand specs to a Registrar; the registry remembers who owns each.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -19,13 +19,14 @@ enum class ComponentKind { encoder = 1, connector, backbone };
 const char* kind_name(ComponentKind kind);  // "encoder", ...
 
 struct Capabilities {
-  std::string modality;               // of an encoder: what it takes by default ("image")
+  std::string modality;                         // of an encoder: what it takes by default ("image")
   std::vector<std::string> axes{"dp", "fsdp"};  // what it can be split along: dp, fsdp, tp, sp, ep, pp
   std::vector<std::string> dtypes{"fp32", "fp64", "bf16"};
-  bool splits_items = false;          // layout() gives cuts
+  bool splits_items = false;  // layout() gives cuts
 };
 
-// External checkpoint name <-> ours, `*` stands for a number: {"model.layers.*.mlp.up_proj.weight", "blocks.*.mlp.gate_up.weight#up"}.
+// External checkpoint name <-> ours, `*` stands for a number: {"model.layers.*.mlp.up_proj.weight",
+// "blocks.*.mlp.gate_up.weight#up"}.
 struct WeightRule {
   std::string external;
   std::string ours;  // "#part" names a part of a fused parameter
@@ -37,13 +38,13 @@ struct ConnectorArgs {
 };
 
 struct BackboneArgs {
-  int64_t vocab = 0;      // rows the tokenizer needs
+  int64_t vocab = 0;  // rows the tokenizer needs
 };
 
 struct ComponentSpec {
-  std::string name;                 // type name in recipes: "vit"
+  std::string name;  // type name in recipes: "vit"
   ComponentKind kind = ComponentKind::encoder;
-  std::string doc;                  // one line
+  std::string doc;  // one line
   Schema schema;
   Capabilities capabilities;
   std::vector<WeightRule> weights;

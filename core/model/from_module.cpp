@@ -22,8 +22,9 @@ WrappedModule::WrappedModule(Declarer d, Options options, uint64_t seed,
   module_ = build();
   for (const auto& named : module_->named_parameters()) inner.adopt(named.key(), named.value());
   if (module_->named_buffers().size() > 0) {
-    throw PluginError(concat(options_.unit, ": the module has buffers (", module_->named_buffers()[0].key(),
-                             "), which are neither reduced over ranks nor saved; use a layer without running statistics"));
+    throw PluginError(
+        concat(options_.unit, ": the module has buffers (", module_->named_buffers()[0].key(),
+               "), which are neither reduced over ranks nor saved; use a layer without running statistics"));
   }
 }
 

@@ -1,8 +1,9 @@
 #pragma once
-// An ordinary torch::nn::Module as a one-unit component that mixes `whole`, so existing LibTorch code becomes a plugin without being
-// rewritten. Its parameters move into the core's buffers; the module keeps using its own handles, which now point there.
-// LibTorch's generator is seeded per (step, item), so dropout inside the module survives packing, recompute and resume.
-// The module sees one item at a time: forward(rows [item rows, in_width]) -> [any rows, out_width].
+// An ordinary torch::nn::Module as a one-unit component that mixes `whole`, so existing LibTorch code becomes a plugin
+// without being rewritten. Its parameters move into the core's buffers; the module keeps using its own handles, which
+// now point there. LibTorch's generator is seeded per (step, item), so dropout inside the module survives packing,
+// recompute and resume. The module sees one item at a time: forward(rows [item rows, in_width]) -> [any rows,
+// out_width].
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,7 +23,7 @@ class WrappedModule {
  public:
   struct Options {
     std::string unit = "module";
-    std::string input = "media";     // stream read; its default partition says which rows are one item
+    std::string input = "media";      // stream read; its default partition says which rows are one item
     std::string output = "features";  // stream written
     int64_t in_width = 0;
     int64_t out_width = 0;
@@ -30,7 +31,8 @@ class WrappedModule {
 
   // `build` makes the module; LibTorch's generator is seeded for it, so its initial values are a function of `seed`.
   // `call` runs it on one item.
-  WrappedModule(Declarer d, Options options, uint64_t seed, const std::function<std::shared_ptr<torch::nn::Module>()>& build,
+  WrappedModule(Declarer d, Options options, uint64_t seed,
+                const std::function<std::shared_ptr<torch::nn::Module>()>& build,
                 std::function<Tensor(const Tensor&)> call);
   void run(Streams& s, UnitContext& ctx) const;
 

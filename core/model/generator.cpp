@@ -18,7 +18,8 @@ ModelBatch next_rows(const std::vector<int64_t>& tokens, const KvCache& cache) {
 
 }  // namespace
 
-std::vector<std::vector<int64_t>> generate_greedy(MultimodalModel& model, const ModelBatch& prompts, const GenerateOptions& options) {
+std::vector<std::vector<int64_t>> generate_greedy(MultimodalModel& model, const ModelBatch& prompts,
+                                                  const GenerateOptions& options) {
   const Segments& text = prompts.text.at("");
   LOOM_CHECK(prompts.loss_rows.size(0) == text.count(), "one last row per prompt is needed");
   int64_t longest = 0;

@@ -1,6 +1,6 @@
 #pragma once
-// Greedy generation for a batch of prompts: one prefill, then one row per live sequence and step, keys and values kept. Finished
-// sequences leave the batch.
+// Greedy generation for a batch of prompts: one prefill, then one row per live sequence and step, keys and values kept.
+// Finished sequences leave the batch.
 #include <cstdint>
 #include <vector>
 
@@ -14,6 +14,7 @@ struct GenerateOptions {
 };
 
 // `prompts` holds one text segment per sequence and loss_rows = its last row. Returns the new tokens of each sequence.
-std::vector<std::vector<int64_t>> generate_greedy(MultimodalModel& model, const ModelBatch& prompts, const GenerateOptions& options);
+std::vector<std::vector<int64_t>> generate_greedy(MultimodalModel& model, const ModelBatch& prompts,
+                                                  const GenerateOptions& options);
 
 }  // namespace loom

@@ -10,18 +10,18 @@ namespace loom {
 
 // The items of one modality, in the order of their slots.
 struct ItemBatch {
-  Tensor media;                     // [encoder rows, media_width], compute dtype
-  Partitions encoder;               // of ItemLayout, items one after another
-  Partitions connector;             // "" = encoder outputs per item, "slots" = LLM slots per item
+  Tensor media;                      // [encoder rows, media_width], compute dtype
+  Partitions encoder;                // of ItemLayout, items one after another
+  Partitions connector;              // "" = encoder outputs per item, "slots" = LLM slots per item
   std::vector<int64_t> permutation;  // output rows in natural order, whole batch; empty = natural already
-  Tensor slots;                     // int64 [slots]: rows of the backbone that the embeddings replace
+  Tensor slots;                      // int64 [slots]: rows of the backbone that the embeddings replace
 };
 
 struct ModelBatch {
-  Tensor tokens;                    // int64 [T]; slots hold 0
-  Tensor loss_rows;                 // int64 [n]: rows whose next token is supervised
-  Tensor targets;                   // int64 [n]; undefined when generating
-  Partitions text;                  // "" = samples
+  Tensor tokens;                           // int64 [T]; slots hold 0
+  Tensor loss_rows;                        // int64 [n]: rows whose next token is supervised
+  Tensor targets;                          // int64 [n]; undefined when generating
+  Partitions text;                         // "" = samples
   std::map<std::string, ItemBatch> items;  // by modality; absent = none in this microbatch
 };
 

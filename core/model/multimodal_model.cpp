@@ -1,5 +1,5 @@
-// Forward: encoders and connectors one after another, backbone up to the bridge's unit, embeddings in, backbone to the head.
-// Backward is the same list from the end. Each component has a tape of its own per microbatch.
+// Forward: encoders and connectors one after another, backbone up to the bridge's unit, embeddings in, backbone to the
+// head. Backward is the same list from the end. Each component has a tape of its own per microbatch.
 #include "core/model/multimodal_model.h"
 
 #include <ATen/ATen.h>
@@ -95,7 +95,8 @@ Tensor MultimodalModel::run(Pass& pass, const ModelBatch& batch, TapeContext con
   return streams.at(output);
 }
 
-MicrobatchResult MultimodalModel::forward_backward(const ModelBatch& batch, int64_t step, const Denominators& denominators) {
+MicrobatchResult MultimodalModel::forward_backward(const ModelBatch& batch, int64_t step,
+                                                   const Denominators& denominators) {
   Pass pass;
   TapeContext context;
   context.seed = seed_;
@@ -111,7 +112,8 @@ MicrobatchResult MultimodalModel::forward_backward(const ModelBatch& batch, int6
   };
   pass.each([&](Tape& tape) {
     tape.scale_losses(scale);
-    for (const InteriorLoss& loss : tape.losses()) result.interior[loss.name] += loss.sum.item<double>() * scale(loss.denominator);
+    for (const InteriorLoss& loss : tape.losses())
+      result.interior[loss.name] += loss.sum.item<double>() * scale(loss.denominator);
   });
 
   const BridgeTarget target = backbone().bridge_target();
@@ -133,7 +135,8 @@ MicrobatchResult MultimodalModel::forward_backward(const ModelBatch& batch, int6
     const auto features = inner.find("features");
     BoundComponent& encoder = *parts_.encoders.at(modality);
     StreamMap outer;
-    if (features != inner.end()) outer["features"] = reordered(features->second, batch.items.at(modality).permutation, true);
+    if (features != inner.end())
+      outer["features"] = reordered(features->second, batch.items.at(modality).permutation, true);
     for (int unit = encoder.units() - 1; unit >= 0; --unit) pass.encoders.at(modality)->backward(unit, outer);
   }
   pass.each([&](Tape& tape) { add_counters(result.counters, tape.counters()); });
@@ -192,7 +195,8 @@ void MultimodalModel::weights_written() {
 
 Encoder& MultimodalModel::encoder(const std::string& modality) {
   const auto found = parts_.encoders.find(modality);
-  if (found == parts_.encoders.end()) throw UserError(concat("the data has items of modality '", modality, "', the model has no such encoder"));
+  if (found == parts_.encoders.end())
+    throw UserError(concat("the data has items of modality '", modality, "', the model has no such encoder"));
   return dynamic_cast<Encoder&>(found->second->component());
 }
 

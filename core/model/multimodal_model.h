@@ -20,7 +20,7 @@ struct ModelParts {
 
 // What one microbatch contributes; all are sums, to be divided by global counts by whoever reports them.
 struct MicrobatchResult {
-  double loss_sum = 0;       // -sum of log-probabilities of the targets
+  double loss_sum = 0;  // -sum of log-probabilities of the targets
   int64_t supervised = 0;
   std::map<std::string, double> interior;  // named sums
   TapeCounters counters;
@@ -44,11 +44,11 @@ class MultimodalModel {
   // No gradients: logits [loss_rows, vocab] of a pass that appends to `cache` (prefill and decode are one run).
   Tensor logits(const ModelBatch& batch, KvCache& cache);
 
-  std::vector<BoundComponent*> components();       // encoders, connectors, backbone; a stable order
-  std::vector<UnitBuffer*> buffers();              // of all components, in that order
+  std::vector<BoundComponent*> components();  // encoders, connectors, backbone; a stable order
+  std::vector<UnitBuffer*> buffers();         // of all components, in that order
   void init_weights(uint64_t seed);
   void zero_gradients();
-  void weights_written();                          // after the optimizer or a load
+  void weights_written();  // after the optimizer or a load
   Encoder& encoder(const std::string& modality);
   int64_t merge(const std::string& modality);
   Backbone& backbone();

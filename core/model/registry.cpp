@@ -6,9 +6,12 @@ namespace loom {
 
 const char* kind_name(ComponentKind kind) {
   switch (kind) {
-    case ComponentKind::encoder: return "encoder";
-    case ComponentKind::connector: return "connector";
-    case ComponentKind::backbone: return "backbone";
+    case ComponentKind::encoder:
+      return "encoder";
+    case ComponentKind::connector:
+      return "connector";
+    case ComponentKind::backbone:
+      return "backbone";
   }
   return "component";
 }
@@ -17,12 +20,13 @@ void Registry::add(ComponentSpec spec, std::string owner) {
   const bool has_factory = (spec.kind == ComponentKind::encoder && spec.encoder) ||
                            (spec.kind == ComponentKind::connector && spec.connector) ||
                            (spec.kind == ComponentKind::backbone && spec.backbone);
-  if (!has_factory) throw PluginError(concat(owner, ": ", kind_name(spec.kind), " '", spec.name, "' has no factory of its kind"));
+  if (!has_factory)
+    throw PluginError(concat(owner, ": ", kind_name(spec.kind), " '", spec.name, "' has no factory of its kind"));
   const std::pair<int, std::string> key{static_cast<int>(spec.kind), spec.name};
   const auto found = entries_.find(key);
   if (found != entries_.end()) {
-    throw PluginError(concat(kind_name(spec.kind), " '", spec.name, "' is provided by both ", found->second.owner, " and ", owner,
-                             "; keep one or give a path in the recipe"));
+    throw PluginError(concat(kind_name(spec.kind), " '", spec.name, "' is provided by both ", found->second.owner,
+                             " and ", owner, "; keep one or give a path in the recipe"));
   }
   entries_.emplace(key, Entry{std::move(spec), std::move(owner)});
 }

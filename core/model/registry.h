@@ -11,7 +11,8 @@ namespace loom {
 
 class Registry {
  public:
-  // PluginError naming both files when (kind, name) exists: "encoder 'vit' is provided by both A.so and B.so; keep one or ...".
+  // PluginError naming both files when (kind, name) exists: "encoder 'vit' is provided by both A.so and B.so; keep one
+  // or ...".
   void add(ComponentSpec spec, std::string owner);
   const ComponentSpec* find(ComponentKind kind, std::string_view name) const;
   std::vector<std::string> names(ComponentKind kind) const;

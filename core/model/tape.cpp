@@ -1,5 +1,6 @@
-// One entry per unit run. An entry keeps either the unit's autograd graph or, under recompute, its inputs and the values of services
-// only. What is differentiable follows from declarations and the plan, never from what a tensor happens to be.
+// One entry per unit run. An entry keeps either the unit's autograd graph or, under recompute, its inputs and the
+// values of services only. What is differentiable follows from declarations and the plan, never from what a tensor
+// happens to be.
 #include "core/model/tape.h"
 
 #include <ATen/ATen.h>
@@ -11,9 +12,9 @@ namespace loom {
 
 struct Tape::Entry {
   int unit = -1;
-  bool empty = false;           // no rows: was not run
+  bool empty = false;  // no rows: was not run
   bool differentiable = false;
-  Streams streams;              // inputs as leaves; after run_unit the outputs too
+  Streams streams;  // inputs as leaves; after run_unit the outputs too
   std::vector<std::string> inputs;
   std::map<std::string, Tensor, std::less<>> outputs;  // with their graph, when it was kept
   std::vector<InteriorLoss> losses;
@@ -146,7 +147,8 @@ void Tape::forward(int unit, StreamMap& streams) {
 }
 
 void Tape::backward(int unit, StreamMap& gradients) {
-  LOOM_CHECK(!entries_.empty() && entries_.back().unit == unit, component_.name(), ": backward of unit ", unit, " out of order");
+  LOOM_CHECK(!entries_.empty() && entries_.back().unit == unit, component_.name(), ": backward of unit ", unit,
+             " out of order");
   Entry entry = std::move(entries_.back());
   entries_.pop_back();
   const UnitDecl& decl = component_.declarations().units[unit];
@@ -159,7 +161,8 @@ void Tape::backward(int unit, StreamMap& gradients) {
   if (entry.empty || !entry.differentiable) return;
 
   component_.gather(unit, pool_);
-  LOOM_CHECK(component_.generation(unit) == entry.generation, unit_name(unit), ": the weights changed between forward and backward");
+  LOOM_CHECK(component_.generation(unit) == entry.generation, unit_name(unit),
+             ": the weights changed between forward and backward");
   if (component_.options().recompute) {
     run_unit(entry, true);
     ++counters_.units_recomputed;
@@ -169,7 +172,8 @@ void Tape::backward(int unit, StreamMap& gradients) {
     if (!value.requires_grad()) continue;
     const auto found = output_gradients.find(name);
     roots.push_back(value);
-    root_gradients.push_back(found != output_gradients.end() ? found->second.to(value.scalar_type()) : at::zeros_like(value));
+    root_gradients.push_back(found != output_gradients.end() ? found->second.to(value.scalar_type())
+                                                             : at::zeros_like(value));
   }
   for (const InteriorLoss& loss : entry.losses) {
     if (!loss.sum.requires_grad()) continue;

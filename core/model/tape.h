@@ -1,6 +1,7 @@
 #pragma once
-// The explicit tape between units of one (component, microbatch). Autograd lives inside a unit; here weights are gathered and
-// released, units are recomputed, and gradients of streams are handed from consumer to producer. Many tapes may be alive.
+// The explicit tape between units of one (component, microbatch). Autograd lives inside a unit; here weights are
+// gathered and released, units are recomputed, and gradients of streams are handed from consumer to producer. Many
+// tapes may be alive.
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -37,12 +38,14 @@ class Tape {
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
-  // Runs the next unit: reads its inputs from `streams` and writes its outputs there. Tensors in `streams` are detached.
+  // Runs the next unit: reads its inputs from `streams` and writes its outputs there. Tensors in `streams` are
+  // detached.
   void forward(int unit, StreamMap& streams);
   // Rows of `stream` were replaced between units (the bridge): do gradients flow into them?
   void injected(std::string_view stream, bool needs_grad);
-  // Undoes the last unit not yet undone: takes gradients of its outputs out of `gradients` (missing ones are zeros) and adds those
-  // of its differentiable inputs; parameter gradients go into the buffers. InternalError when a weight has changed since forward.
+  // Undoes the last unit not yet undone: takes gradients of its outputs out of `gradients` (missing ones are zeros) and
+  // adds those of its differentiable inputs; parameter gradients go into the buffers. InternalError when a weight has
+  // changed since forward.
   void backward(int unit, StreamMap& gradients);
 
   // Interior losses of the units run so far, with their scale: backward adds scale * d(sum).

@@ -40,8 +40,8 @@ std::vector<AttentionRange> UnitContext::ranges(const AttentionSpec& spec) const
   const Segments& queries = segments(spec.partition);
   const Segments& keys = spec.kv_partition == "=" ? queries : segments(spec.kv_partition);
   if (queries.count() != keys.count()) {
-    throw PluginError(concat("attention: partition '", spec.partition, "' has ", queries.count(), " segments, '", spec.kv_partition,
-                             "' has ", keys.count()));
+    throw PluginError(concat("attention: partition '", spec.partition, "' has ", queries.count(), " segments, '",
+                             spec.kv_partition, "' has ", keys.count()));
   }
   std::vector<AttentionRange> out;
   out.reserve(queries.count());
@@ -61,14 +61,16 @@ Tensor UnitContext::run_attention(const AttentionSpec& spec, const Tensor& q, co
     state_.kept->attention.push_back(std::move(computed));
     return out;
   }
-  LOOM_CHECK(next_kept_attention_ < state_.kept->attention.size(), "the recomputation asks for more attention than the first run");
+  LOOM_CHECK(next_kept_attention_ < state_.kept->attention.size(),
+             "the recomputation asks for more attention than the first run");
   return varlen_attention(q, k, v, ranges(spec), shape, &state_.kept->attention[next_kept_attention_++], nullptr);
 }
 
 Tensor UnitContext::cached_attention(const AttentionSpec& spec, const Tensor& q, const Tensor& k, const Tensor& v) {
   const Segments& queries = segments(spec.partition);
   KvCache& cache = *state_.cache;
-  LOOM_CHECK(queries.count() == cache.sequences(), queries.count(), " segments and ", cache.sequences(), " cached sequences");
+  LOOM_CHECK(queries.count() == cache.sequences(), queries.count(), " segments and ", cache.sequences(),
+             " cached sequences");
   KvCache::Slab& slab = cache.slab((*state_.cache_site)++, k.size(1), k);
   std::vector<AttentionRange> out;
   for (int64_t s = 0; s < queries.count(); ++s) {

@@ -1,6 +1,6 @@
 #pragma once
-// Attention as a service of the unit context: the layer says which heads and which partition, and hands in q, k, v as soon as each
-// is projected; who exchanges what with whom, packing and the KV cache stay behind it.
+// Attention as a service of the unit context: the layer says which heads and which partition, and hands in q, k, v as
+// soon as each is projected; who exchanges what with whom, packing and the KV cache stay behind it.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,17 +13,17 @@ class UnitContext;
 
 struct AttentionSpec {
   int64_t heads = 1;
-  int64_t kv_heads = 1;           // divides heads (GQA)
+  int64_t kv_heads = 1;  // divides heads (GQA)
   int64_t head_dim = 1;
   bool causal = false;
-  double scale = 0;               // 0 = 1 / sqrt(head_dim)
-  int64_t window = 0;             // keys looked back at, itself included; 0 = all
-  std::string partition;          // of the queries
-  std::string kv_partition = "="; // of keys and values; "=" = the same rows as the queries (self attention)
+  double scale = 0;                // 0 = 1 / sqrt(head_dim)
+  int64_t window = 0;              // keys looked back at, itself included; 0 = all
+  std::string partition{};         // of the queries
+  std::string kv_partition = "=";  // of keys and values; "=" = the same rows as the queries (self attention)
 };
 
-// Staged: a.query(q); a.key(k); a.value(v); then output(). q is [rows, heads * head_dim], k and v [kv rows, kv_heads * head_dim];
-// the result is [rows, heads * head_dim]. A query whose segment has no keys gives zeros.
+// Staged: a.query(q); a.key(k); a.value(v); then output(). q is [rows, heads * head_dim], k and v [kv rows, kv_heads *
+// head_dim]; the result is [rows, heads * head_dim]. A query whose segment has no keys gives zeros.
 class Attention {
  public:
   void query(Tensor q) { q_ = std::move(q); }

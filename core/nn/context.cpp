@@ -18,8 +18,8 @@ Tensor segment_ids(const Segments& segments) {
 
 void check_rows(const char* service, const Tensor& x, const Segments& segments, std::string_view partition) {
   if (x.dim() == 2 && x.size(0) == segments.rows()) return;
-  throw PluginError(concat(service, ": the tensor has shape ", x.sizes(), ", partition '", partition, "' has ", segments.rows(),
-                           " rows; expected [rows, width]"));
+  throw PluginError(concat(service, ": the tensor has shape ", x.sizes(), ", partition '", partition, "' has ",
+                           segments.rows(), " rows; expected [rows, width]"));
 }
 
 }  // namespace
@@ -34,19 +34,22 @@ const Tensor& Streams::operator[](std::string_view name) const {
 
 Tensor UnitContext::operator[](const Param& param) const {
   const Declarations& declarations = *state_.declarations;
-  if (!param.declared()) throw PluginError(concat(declarations.component, ": a parameter is read that was never declared"));
+  if (!param.declared())
+    throw PluginError(concat(declarations.component, ": a parameter is read that was never declared"));
   const ParamDecl& decl = declarations.params.at(param.index());
   const Tensor& bound = state_.bound->at(param.index());
   const bool reads = std::find(decl.users.begin(), decl.users.end(), state_.unit) != decl.users.end();
   if (!reads) {
-    throw PluginError(concat(decl.name, ": unit '", declarations.units.at(state_.unit).name, "' reads it without having declared it; ",
-                             "call use() on the declarer of that unit"));
+    throw PluginError(concat(decl.name, ": unit '", declarations.units.at(state_.unit).name,
+                             "' reads it without having declared it; ", "call use() on the declarer of that unit"));
   }
   LOOM_CHECK(bound.defined(), decl.name, " is not bound");
   return bound;
 }
 
-bool UnitContext::has_partition(std::string_view partition) const { return state_.partitions->find(partition) != state_.partitions->end(); }
+bool UnitContext::has_partition(std::string_view partition) const {
+  return state_.partitions->find(partition) != state_.partitions->end();
+}
 
 const Segments& UnitContext::segments(std::string_view partition) const {
   const auto found = state_.partitions->find(partition);
@@ -70,7 +73,8 @@ Tensor UnitContext::segment_sum(const Tensor& x, std::string_view partition) con
 Tensor UnitContext::segment_mean(const Tensor& x, std::string_view partition) const {
   const Segments& s = segments(partition);
   Tensor lengths = at::empty({s.count(), 1}, x.options().dtype(at::kDouble));
-  for (int64_t i = 0; i < s.count(); ++i) lengths.data_ptr<double>()[i] = static_cast<double>(std::max<int64_t>(s.length(i), 1));
+  for (int64_t i = 0; i < s.count(); ++i)
+    lengths.data_ptr<double>()[i] = static_cast<double>(std::max<int64_t>(s.length(i), 1));
   return segment_sum(x, partition) / lengths.to(x.scalar_type());
 }
 
@@ -86,7 +90,8 @@ Tensor UnitContext::dropout(const Tensor& x, double p, Site site, std::string_vi
   const auto scale = static_cast<float>(1.0 / (1.0 - p));
   for (int64_t i = 0; i < s.count(); ++i) {
     const SegmentKey& key = s.keys[i];
-    const Philox random({state_.seed, Purpose::dropout, site.id, static_cast<uint64_t>(state_.step), key.sample, key.occurrence});
+    const Philox random(
+        {state_.seed, Purpose::dropout, site.id, static_cast<uint64_t>(state_.step), key.sample, key.occurrence});
     uint64_t index = static_cast<uint64_t>(key.first_row * width);
     const uint64_t end = index + static_cast<uint64_t>(s.length(i) * width);
     while (index < end) {
@@ -100,13 +105,15 @@ Tensor UnitContext::dropout(const Tensor& x, double p, Site site, std::string_vi
 
 uint64_t UnitContext::seed_of(Site site, int64_t segment, std::string_view partition) const {
   const SegmentKey& key = segments(partition).keys.at(segment);
-  const Philox random({state_.seed, Purpose::noise, site.id, static_cast<uint64_t>(state_.step), key.sample, key.occurrence});
+  const Philox random(
+      {state_.seed, Purpose::noise, site.id, static_cast<uint64_t>(state_.step), key.sample, key.occurrence});
   const auto words = random.block(static_cast<uint64_t>(key.first_row));
   return (static_cast<uint64_t>(words[0]) << 32) | words[1];
 }
 
 void UnitContext::loss(std::string_view name, const Tensor& sum, Denominator denominator) {
-  if (sum.dim() != 0) throw PluginError(concat("interior loss '", name, "' must be a scalar sum, found shape ", sum.sizes()));
+  if (sum.dim() != 0)
+    throw PluginError(concat("interior loss '", name, "' must be a scalar sum, found shape ", sum.sizes()));
   if (state_.losses != nullptr) state_.losses->push_back({std::string(name), sum, denominator});
 }
 
@@ -116,7 +123,8 @@ Tensor UnitContext::keep(const Tensor& t) {
     state_.kept->tensors.push_back(t.detach());
     return t;
   }
-  LOOM_CHECK(next_kept_tensor_ < state_.kept->tensors.size(), "the recomputation keeps more tensors than the first run");
+  LOOM_CHECK(next_kept_tensor_ < state_.kept->tensors.size(),
+             "the recomputation keeps more tensors than the first run");
   return substitute(t, state_.kept->tensors[next_kept_tensor_++]);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// What a unit may ask for while it runs. Communication, packing, recompute and caches hide behind it; a layer that uses nothing
-// else works on one rank and on a thousand.
+// What a unit may ask for while it runs. Communication, packing, recompute and caches hide behind it; a layer that uses
+// nothing else works on one rank and on a thousand.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -72,7 +72,8 @@ class UnitContext {
   // Sum or mean of x [rows, width] over each segment: [segments, width]. The mean of an empty segment is zero.
   Tensor segment_sum(const Tensor& x, std::string_view partition = "") const;
   Tensor segment_mean(const Tensor& x, std::string_view partition = "") const;
-  // Inverted dropout; a function of (seed, site, step, sample, item, row), so it survives packing, recompute and resume.
+  // Inverted dropout; a function of (seed, site, step, sample, item, row), so it survives packing, recompute and
+  // resume.
   Tensor dropout(const Tensor& x, double p, Site site, std::string_view partition = "") const;
   // A seed of its own for (site, step, sample, item): for code that draws from a generator instead of a function.
   uint64_t seed_of(Site site, int64_t segment, std::string_view partition = "") const;

@@ -80,7 +80,8 @@ Param Declarer::adopt(std::string_view name, Tensor tensor) const {
 }
 
 void Declarer::use(Param param) const {
-  if (unit_ < 0 || !param.declared()) throw PluginError(concat(out_->component, ": use() outside a unit, or of an undeclared parameter"));
+  if (unit_ < 0 || !param.declared())
+    throw PluginError(concat(out_->component, ": use() outside a unit, or of an undeclared parameter"));
   out_->units[unit_].params.push_back(param.index());
   out_->params[param.index()].users.push_back(unit_);
 }

@@ -1,7 +1,7 @@
 #pragma once
-// A component declares, the core binds (design, idea 1). A layer's constructor says what it needs (name, global shape, init, how
-// it splits); nothing is allocated. The core reads the Declarations, decides who holds which piece, and hands bound tensors in at
-// run time through UnitContext. Handles (Param, Site) are plain indices.
+// A component declares, the core binds (design, idea 1). A layer's constructor says what it needs (name, global shape,
+// init, how it splits); nothing is allocated. The core reads the Declarations, decides who holds which piece, and hands
+// bound tensors in at run time through UnitContext. Handles (Param, Site) are plain indices.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -58,9 +58,9 @@ enum class Mixes { none = 1, attention, whole };
 
 struct StreamDecl {
   std::string name;
-  int64_t width = 0;             // columns; 0 = a vector of integers
-  std::string partition;         // whose rows it has; "" = the default partition
-  bool optional = false;         // absent in some phases
+  int64_t width = 0;      // columns; 0 = a vector of integers
+  std::string partition;  // whose rows it has; "" = the default partition
+  bool optional = false;  // absent in some phases
 };
 
 struct UnitDecl {
@@ -68,12 +68,12 @@ struct UnitDecl {
   std::vector<StreamDecl> inputs;
   std::vector<StreamDecl> outputs;
   Mixes mixes = Mixes::none;
-  bool cut_after = true;         // a legal stage cut
-  std::vector<int> params;       // all that it reads, own and foreign
+  bool cut_after = true;    // a legal stage cut
+  std::vector<int> params;  // all that it reads, own and foreign
 };
 
 struct Declarations {
-  std::string component;         // its name in the recipe's terms: "encoders.image", "backbone"
+  std::string component;  // its name in the recipe's terms: "encoders.image", "backbone"
   std::vector<UnitDecl> units;
   std::vector<ParamDecl> params;
   std::vector<std::string> sites;
@@ -100,13 +100,14 @@ class Declarer {
  public:
   explicit Declarer(Declarations& out) : out_(&out) {}
 
-  // Starts the next unit; parameters declared through the returned value belong to it. Units run in order of declaration.
+  // Starts the next unit; parameters declared through the returned value belong to it. Units run in order of
+  // declaration.
   Declarer unit(UnitDecl decl) const;
-  Declarer child(std::string_view name) const;            // a nested name
+  Declarer child(std::string_view name) const;             // a nested name
   Declarer child(std::string_view name, int64_t i) const;  // "blocks.3"
   Param param(std::string_view name, std::vector<int64_t> shape, Init init, ParamOptions options = {}) const;
   Param adopt(std::string_view name, Tensor tensor) const;  // a tensor of an existing module; keeps its values as init
-  void use(Param param) const;                              // this unit also reads a parameter of another unit (tied weights)
+  void use(Param param) const;  // this unit also reads a parameter of another unit (tied weights)
   Site site(std::string_view name) const;
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// Keys and values of generation, one slab per attention site: [sequences * capacity, kv width]. Belongs to the attention service;
-// plugins never see it.
+// Keys and values of generation, one slab per attention site: [sequences * capacity, kv width]. Belongs to the
+// attention service; plugins never see it.
 #include <cstdint>
 #include <vector>
 

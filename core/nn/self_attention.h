@@ -27,7 +27,7 @@ struct SelfAttentionOptions {
   bool qk_norm = false;  // RMS norm of every head of q and k, before rotary
   double norm_eps = 1e-6;
   double rotary_theta = 0;  // 0 = no rotary
-  std::string partition;
+  std::string partition{};
 };
 
 class SelfAttention {

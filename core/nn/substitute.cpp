@@ -9,7 +9,8 @@ struct Substitute : torch::autograd::Function<Substitute> {
   static Tensor forward(torch::autograd::AutogradContext* /*ctx*/, const Tensor& /*recomputed*/, const Tensor& kept) {
     return kept.alias();
   }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* /*ctx*/, torch::autograd::variable_list grads) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* /*ctx*/,
+                                                 torch::autograd::variable_list grads) {
     return {grads[0], Tensor()};
   }
 };

@@ -1,5 +1,6 @@
 #pragma once
-// A value in place of another, with the other's gradient: what the recomputation of a unit puts where ctx.keep() was called.
+// A value in place of another, with the other's gradient: what the recomputation of a unit puts where ctx.keep() was
+// called.
 #include "core/base/tensor.h"
 
 namespace loom {

@@ -1,6 +1,6 @@
 #pragma once
-// Memory for gathered weights: a few slabs of equal size, reused. A fresh allocation per gather costs far more than a reused slab
-// (page faults), and equal sizes mean that nothing fragments.
+// Memory for gathered weights: a few slabs of equal size, reused. A fresh allocation per gather costs far more than a
+// reused slab (page faults), and equal sizes mean that nothing fragments.
 #include <cstdint>
 #include <vector>
 

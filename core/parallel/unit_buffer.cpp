@@ -1,5 +1,5 @@
-// One storage object per buffer lives as long as the buffer; its memory comes and goes. So tensors that autograd saved in forward are
-// valid again after the weights were released and gathered anew, wherever the new slab lies.
+// One storage object per buffer lives as long as the buffer; its memory comes and goes. So tensors that autograd saved
+// in forward are valid again after the weights were released and gathered anew, wherever the new slab lies.
 #include "core/parallel/unit_buffer.h"
 
 #include <ATen/ATen.h>
@@ -26,7 +26,8 @@ int64_t place_entries(std::vector<BufferEntry>& entries, int64_t align_elements)
 
 UnitBuffer::UnitBuffer(std::string unit, std::vector<BufferEntry> entries, Options options)
     : unit_(std::move(unit)), entries_(std::move(entries)), options_(options) {
-  const auto element = static_cast<int64_t>(std::min(c10::elementSize(options.master), c10::elementSize(options.compute)));
+  const auto element =
+      static_cast<int64_t>(std::min(c10::elementSize(options.master), c10::elementSize(options.compute)));
   numel_ = place_entries(entries_, 64 / element);
   in_place_ = options.master == options.compute && !options.always_slab;
   master_ = at::zeros({numel_}, options.master);

@@ -1,25 +1,30 @@
 #pragma once
-// The storage of one (unit, trainable or frozen, dtype): a flat master buffer, a flat gradient buffer when trainable, and the
-// gathered weights that layers see as leaf tensors. Entries start on 64-byte borders, so GEMMs see the alignment that a fresh
-// allocation would have. Parameters have names and boxes only here and in checkpoints; layers never see the buffer.
+// The storage of one (unit, trainable or frozen, dtype): a flat master buffer, a flat gradient buffer when trainable,
+// and the gathered weights that layers see as leaf tensors. Entries start on 64-byte borders, so GEMMs see the
+// alignment that a fresh allocation would have. Parameters have names and boxes only here and in checkpoints; layers
+// never see the buffer.
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "core/mesh/box.h"
 #include "core/parallel/slab_pool.h"
 
 namespace loom {
 
+// One box of a parameter. A rank that owns several boxes of it has several entries; one rank has one, the whole.
 struct BufferEntry {
-  int param = -1;             // index into Declarations::params
-  std::string name;           // full name: "backbone.blocks.0.attention.qkv.weight"
-  std::vector<int64_t> shape;
-  int64_t offset = 0;         // in elements
+  int param = -1;              // index into Declarations::params
+  std::string name;            // full name: "backbone.blocks.0.attention.qkv.weight"
+  std::vector<int64_t> shape;  // of the box
+  int64_t offset = 0;          // in elements
   int64_t numel = 0;
-  bool decay = true;          // default for weight decay
-  at::Tensor adopted;         // see ParamDecl::adopted
+  bool decay = true;   // default for weight decay
+  at::Tensor adopted;  // see ParamDecl::adopted
+  std::vector<int64_t> global_shape{};
+  Box box{};  // within the global tensor; no dimensions = the whole
 };
 
 // Assigns offsets; returns the number of elements, padding included.
@@ -44,9 +49,9 @@ class UnitBuffer {
   const std::vector<BufferEntry>& entries() const { return entries_; }
   int64_t numel() const { return numel_; }
 
-  at::Tensor& master() { return master_; }    // [numel], master dtype
+  at::Tensor& master() { return master_; }   // [numel], master dtype
   at::Tensor& gradient();                    // [numel], master dtype; made on first use; undefined when frozen
-  at::Tensor master_of(size_t entry) const;   // shaped view
+  at::Tensor master_of(size_t entry) const;  // shaped view
   at::Tensor gradient_of(size_t entry);
 
   // Makes the weights readable in compute dtype; nested calls count. `generation` names the values they hold.
@@ -54,7 +59,7 @@ class UnitBuffer {
   void release(SlabPool& pool);
   bool resident() const { return users_ > 0; }
   uint64_t generation() const { return generation_; }
-  void master_written() { ++generation_; }    // the optimizer or a checkpoint changed the master
+  void master_written() { ++generation_; }  // the optimizer or a checkpoint changed the master
   const at::Tensor& weight(size_t entry) const { return weights_[entry]; }  // leaf; valid while resident
   bool in_place() const { return in_place_; }
   int64_t gathered_bytes() const;

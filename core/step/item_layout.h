@@ -1,6 +1,6 @@
 #pragma once
-// What an encoder says about one item (a picture, clip or sound) from its metadata alone: how many rows it becomes, which rows
-// attend to each other (named partitions), in which order, at which positions, and where it may be cut.
+// What an encoder says about one item (a picture, clip or sound) from its metadata alone: how many rows it becomes,
+// which rows attend to each other (named partitions), in which order, at which positions, and where it may be cut.
 #include <cstdint>
 #include <map>
 #include <string>

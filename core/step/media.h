@@ -13,7 +13,7 @@ struct MediaInfo {
   int64_t height = 0;
   int64_t width = 0;
   int64_t channels = 0;
-  double seconds = 0;    // duration of clips and sounds
+  double seconds = 0;  // duration of clips and sounds
 };
 
 struct Media {

@@ -8,8 +8,8 @@ namespace loom {
 
 void Segments::append(int64_t length, SegmentKey key, const std::vector<int64_t>& segment_positions) {
   LOOM_CHECK(length >= 0, "segment length ", length);
-  LOOM_CHECK(segment_positions.empty() || static_cast<int64_t>(segment_positions.size()) == length * position_axes, "segment of ",
-             length, " rows and ", position_axes, " axes with ", segment_positions.size(), " positions");
+  LOOM_CHECK(segment_positions.empty() || static_cast<int64_t>(segment_positions.size()) == length * position_axes,
+             "segment of ", length, " rows and ", position_axes, " axes with ", segment_positions.size(), " positions");
   offsets.push_back(offsets.back() + length);
   keys.push_back(key);
   if (!segment_positions.empty()) {

@@ -1,6 +1,6 @@
 #pragma once
-// A stream is a tensor [rows, width] plus Segments: which runs of rows attend to each other, whose they are, and where each row
-// stands in its sample. Pure functions of metadata; known before any pixel is read.
+// A stream is a tensor [rows, width] plus Segments: which runs of rows attend to each other, whose they are, and where
+// each row stands in its sample. Pure functions of metadata; known before any pixel is read.
 #include <cstdint>
 #include <vector>
 

@@ -5,7 +5,8 @@
 
 namespace loom {
 
-// A place in a model that draws random numbers; declared in a constructor so that it does not depend on execution order.
+// A place in a model that draws random numbers; declared in a constructor so that it does not depend on execution
+// order.
 struct Site {
   uint64_t id = 0;
 };

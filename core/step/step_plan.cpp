@@ -1,4 +1,5 @@
-// Packing keeps samples whole and their order within a microbatch; first fit, so that a plan is a function of the verdicts alone.
+// Packing keeps samples whole and their order within a microbatch; first fit, so that a plan is a function of the
+// verdicts alone.
 #include "core/step/step_plan.h"
 
 #include "core/base/error.h"

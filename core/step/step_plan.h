@@ -1,7 +1,7 @@
 #pragma once
-// The plan of one optimizer step: which samples, which microbatch each one is packed into, which items their encoders see, where
-// each embedding lands, and the global denominators. Made from verdicts alone, equal on every rank, so nobody has to agree on
-// anything during the step (design, idea 6).
+// The plan of one optimizer step: which samples, which microbatch each one is packed into, which items their encoders
+// see, where each embedding lands, and the global denominators. Made from verdicts alone, equal on every rank, so
+// nobody has to agree on anything during the step (design, idea 6).
 #include <cstdint>
 #include <map>
 #include <string>
@@ -25,9 +25,9 @@ struct Verdict {
   uint64_t sample = 0;    // key of the sample; randomness and journal use it
   std::string name;       // for people: "train.0#1234"
   bool ok = true;
-  std::string reason;     // why it was skipped
-  int64_t tokens = 0;     // rows in the backbone
-  int64_t supervised = 0; // rows with a target
+  std::string reason;      // why it was skipped
+  int64_t tokens = 0;      // rows in the backbone
+  int64_t supervised = 0;  // rows with a target
   std::vector<ItemPlace> items;
 };
 
@@ -38,16 +38,17 @@ struct MicrobatchPlan {
 };
 
 struct StepPlan {
-  int64_t step = 0;                 // from 1
-  std::vector<Verdict> samples;     // in sample order, all ok
+  int64_t step = 0;                          // from 1
+  std::vector<Verdict> samples;              // in sample order, all ok
   std::vector<MicrobatchPlan> microbatches;  // of this lane
-  int64_t budget = 0;               // tokens per lane and microbatch
-  int64_t supervised = 0;           // global count: denominator of the next-token loss
+  int64_t budget = 0;                        // tokens per lane and microbatch
+  int64_t supervised = 0;                    // global count: denominator of the next-token loss
   int64_t tokens = 0;
-  uint64_t next_position = 0;       // where the following step continues
+  uint64_t next_position = 0;  // where the following step continues
 };
 
-// Packs samples into microbatches of at most `budget` tokens, in order, first fit. UserError when one sample exceeds the budget.
+// Packs samples into microbatches of at most `budget` tokens, in order, first fit. UserError when one sample exceeds
+// the budget.
 std::vector<MicrobatchPlan> pack_samples(const std::vector<Verdict>& samples, int64_t budget);
 
 // Completes a plan from ok verdicts in sample order.

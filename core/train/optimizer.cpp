@@ -153,8 +153,8 @@ void Optimizer::append_views(const std::string& what, const std::vector<at::Tens
                              std::vector<NamedTensor>& out) const {
   for (size_t slot = 0; slot < buffers_.size(); ++slot) {
     for (const BufferEntry& entry : buffers_[slot]->entries()) {
-      out.push_back(
-          {"optimizer." + what + "." + entry.name, flat[slot].narrow(0, entry.offset, entry.numel).view(entry.shape)});
+      const at::Tensor view = flat[slot].narrow(0, entry.offset, entry.numel).view(entry.shape);
+      out.push_back({"optimizer." + what + "." + entry.name, view, entry.global_shape, entry.box});
     }
   }
 }

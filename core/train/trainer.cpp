@@ -49,7 +49,8 @@ StepStats Trainer::step(const LoadedStep& loaded) {
   stats.grad_norm = norm.total;
   stats.component_norms = norm.components;
   if (!std::isfinite(stats.loss) || !norm.finite()) {
-    throw UserError(concat("step ", plan.step, ": ", norm.finite() ? "the loss" : concat("the gradient of ", norm.not_finite),
+    throw UserError(concat("step ", plan.step, ": ",
+                           norm.finite() ? "the loss" : concat("the gradient of ", norm.not_finite),
                            " is not finite (loss ", stats.loss, ", lr ", stats.lr,
                            "); the step was not taken; try a lower train.lr or train.clip"));
   }

@@ -1,6 +1,6 @@
 #pragma once
-// One optimizer step from one loaded step: microbatches forward and backward, norm, clip, update. The loop around it belongs to a
-// pipeline. Losses are sums over a global denominator, so packing and accumulation do not change them.
+// One optimizer step from one loaded step: microbatches forward and backward, norm, clip, update. The loop around it
+// belongs to a pipeline. Losses are sums over a global denominator, so packing and accumulation do not change them.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -21,14 +21,14 @@ struct TrainerOptions {
 
 struct StepStats {
   int64_t step = 0;
-  double loss = 0;           // mean over supervised tokens; 0 without any
-  double grad_norm = 0;      // before clipping
+  double loss = 0;       // mean over supervised tokens; 0 without any
+  double grad_norm = 0;  // before clipping
   double lr = 0;
   int64_t samples = 0;
-  int64_t tokens = 0;        // rows of the backbone
+  int64_t tokens = 0;  // rows of the backbone
   int64_t supervised = 0;
   int64_t microbatches = 0;
-  bool updated = false;      // false: nothing was supervised, weights are unchanged
+  bool updated = false;  // false: nothing was supervised, weights are unchanged
   std::map<std::string, double> interior;
   std::vector<std::pair<std::string, double>> component_norms;
   TapeCounters counters;

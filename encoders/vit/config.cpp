@@ -11,7 +11,8 @@ Schema schema() {
   s.integer("image_size", 224, {1, 16384}, "side of the square picture, in pixels");
   s.integer("patch", 16, {1, 1024}, "side of a patch, in pixels; divides image_size");
   s.integer("channels", 1, {1, 64}, "channels of the picture: 1 = grey, 3 = RGB");
-  s.choice("fit", "crop", {"crop", "squash", "pad"}, "other sizes: short side resized and centre cut out, squashed, or padded");
+  s.choice("fit", "crop", {"crop", "squash", "pad"},
+           "other sizes: short side resized and centre cut out, squashed, or padded");
   s.integer("width", 384, {1, 65536}, "columns of the stream");
   s.integer("depth", 12, {1, 1024}, "number of blocks");
   s.integer("heads", 6, {1, 1024}, "attention heads; divide width");

@@ -92,8 +92,8 @@ ItemMeta VitEncoder::measure(const MediaInfo& info) const {
   LOOM_CHECK_USER(info.frames == 1, "vit: a picture has one frame, found ", info.frames);
   LOOM_CHECK_USER(info.height > 0 && info.width > 0, "vit: a picture of ", info.width, "x", info.height, " pixels");
   const bool converts = (info.channels == 1 && config_.channels == 3) || (info.channels == 3 && config_.channels == 1);
-  LOOM_CHECK_USER(info.channels == config_.channels || converts, "vit: expected ", config_.channels, " channels, found ",
-                  info.channels);
+  LOOM_CHECK_USER(info.channels == config_.channels || converts, "vit: expected ", config_.channels,
+                  " channels, found ", info.channels);
   ItemMeta meta;
   meta.tokens = meta.outputs = config_.tokens();
   meta.grid = {config_.side(), config_.side()};

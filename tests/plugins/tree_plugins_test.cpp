@@ -111,7 +111,10 @@ TEST_F(TreePlugins, VitMeasuresAndPrepares) {
 
 TEST_F(TreePlugins, VitFitsPicturesOfOtherSizes) {
   const auto fitted = [&](const char* fit, const Media& media) {
-    const auto encoder = vit({{"image_size", number(8)}, {"patch", number(8)}, {"fit", ConfigValue::string(fit)}, {"mean", number(0)},
+    const auto encoder = vit({{"image_size", number(8)},
+                              {"patch", number(8)},
+                              {"fit", ConfigValue::string(fit)},
+                              {"mean", number(0)},
                               {"std", number(1)}});
     EXPECT_EQ(encoder->measure(media.info).tokens, 1);
     return (encoder->prepare(media, Philox({})) * 255).round().view({8, 8});

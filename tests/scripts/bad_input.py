@@ -15,12 +15,10 @@ import program  # noqa: E402
 
 class BadInput(unittest.TestCase):
     def setUp(self):
-        self.temp = program.temp_folder()
-        self.folder = self.temp.name
+        temp = program.temp_folder()
+        self.addCleanup(temp.cleanup)  # runs after later clean-ups: a mount inside is gone by then
+        self.folder = temp.name
         self.recipe = program.write_recipe(self.folder, steps=4)
-
-    def tearDown(self):
-        self.temp.cleanup()
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -59,7 +57,7 @@ class BadInput(unittest.TestCase):
         self.fails(2, "bad.yaml:2", "tab", recipe=self.write("name: x\n\tmodel: y\n"))
 
     def test_duplicate_key(self):
-        self.fails(2, "bad.yaml:", "'lr'", recipe=self.changed("lr: 1e-2,", "lr: 1e-2, lr: 1e-3,"), lines=2)
+        self.fails(2, "bad.yaml:10", "train.lr: given twice; first at line 10", recipe=self.changed("lr: 1e-2,", "lr: 1e-2, lr: 1e-3,"), lines=2)
 
     def test_missing_recipe(self):
         self.fails(2, "nowhere.yaml", recipe=self.path("nowhere.yaml"))
@@ -68,7 +66,7 @@ class BadInput(unittest.TestCase):
         recipe = self.changed("kv_heads: 1", "kv_head: 1")
         with open(recipe, encoding="utf-8") as text:
             body = text.read().replace("lr: 1e-2", "lr: fast").replace("plugin: vit,", "plugin: vitt,")
-        err = self.fails(2, "model.backbone.kv_head: unknown key; did you mean 'kv_heads'?", "train.lr: expected a number, found 'fast'",
+        err = self.fails(2, "model.backbone.kv_head: unknown key; did you mean 'kv_heads'?", "train.lr: expected a number from 0 to 1000, found 'fast'",
                          "no encoder 'vitt'; did you mean 'vit'?", "3 mistakes in", "nothing was started", recipe=self.write(body), lines=4)
         positions = [int(line.split(":")[1]) for line in err.splitlines()[:3]]
         self.assertEqual(positions, sorted(positions))
@@ -179,7 +177,8 @@ class BadInput(unittest.TestCase):
     def test_plugin_that_throws_in_run(self):
         bad = os.environ["OMNILOOM_BAD_PLUGINS"]
         recipe = self.changed("{plugin: vit, image_size: 8, patch: 4, width: 16, depth: 1, heads: 2, dropout: 0.1}", "{plugin: throws_in_run}")
-        body = open(recipe, encoding="utf-8").read() + f"plugins: [\"{bad}/libthrows_in_run.omniloom.so\"]\n"
+        with open(recipe, encoding="utf-8") as text:
+            body = text.read() + f"plugins: [\"{bad}/libthrows_in_run.omniloom.so\"]\n"
         self.fails(3, "throws_in_run", "encoders.image", recipe=self.write(body))
 
     # ---- signals

@@ -99,7 +99,9 @@ class TinyBackbone : public Backbone {
     UnitDecl head{"head",
                   {hidden, {"loss_rows", 0, "", false}, {"targets", 0, "", true}},
                   {{"logprob", 0, "", true}, {"logits", kVocab, "", true}},
-                  Mixes::none, true, {}};
+                  Mixes::none,
+                  true,
+                  {}};
     const Declarer h = d.unit(head);
     norms_.emplace_back(h.child("norm"), kWidth);
     if (options.tied) {
@@ -112,7 +114,8 @@ class TinyBackbone : public Backbone {
     if (unit == 0) return s.set("hidden", (*embed_)(s["tokens"], ctx));
     const Tensor& x = s["hidden"];
     if (unit <= 2) {
-      Tensor y = x + ctx.dropout(attentions_[unit - 1](norms_[unit - 1](x, ctx), ctx), options_.dropout, drops_[unit - 1]);
+      Tensor y =
+          x + ctx.dropout(attentions_[unit - 1](norms_[unit - 1](x, ctx), ctx), options_.dropout, drops_[unit - 1]);
       return s.set("hidden", y + mlps_[unit - 1](y, ctx));
     }
     const Tensor rows = norms_[2](x.index_select(0, s["loss_rows"]), ctx);
@@ -149,15 +152,18 @@ std::shared_ptr<BoundComponent> bind(const std::string& name, const TinyOptions&
 
 inline std::unique_ptr<MultimodalModel> tiny_model(const TinyOptions& options = {}) {
   ModelParts parts;
-  parts.encoders["image"] = bind("encoders.image", options, [&](Declarer d) { return std::make_shared<TinyEncoder>(d, options); });
-  parts.connectors["image"] = bind("connectors.image", options, [&](Declarer d) { return std::make_shared<TinyConnector>(d); });
+  parts.encoders["image"] =
+      bind("encoders.image", options, [&](Declarer d) { return std::make_shared<TinyEncoder>(d, options); });
+  parts.connectors["image"] =
+      bind("connectors.image", options, [&](Declarer d) { return std::make_shared<TinyConnector>(d); });
   parts.backbone = bind("backbone", options, [&](Declarer d) { return std::make_shared<TinyBackbone>(d, options); });
   auto model = std::make_unique<MultimodalModel>(std::move(parts), 7);
   model->init_weights(3);
   return model;
 }
 
-// A sample: media items (rows each) come first, then text; every text token after the first is supervised with probability 1/2.
+// A sample: media items (rows each) come first, then text; every text token after the first is supervised with
+// probability 1/2.
 struct TinySample {
   uint64_t key = 0;
   std::vector<int64_t> items;  // rows of each
@@ -231,7 +237,8 @@ inline std::map<std::string, Tensor> gradients_of(MultimodalModel& model) {
   std::map<std::string, Tensor> out;
   for (UnitBuffer* buffer : model.buffers()) {
     if (!buffer->trainable()) continue;
-    for (size_t e = 0; e < buffer->entries().size(); ++e) out[buffer->entries()[e].name] = buffer->gradient_of(e).clone();
+    for (size_t e = 0; e < buffer->entries().size(); ++e)
+      out[buffer->entries()[e].name] = buffer->gradient_of(e).clone();
   }
   return out;
 }
@@ -257,8 +264,8 @@ inline TinyStep tiny_step(MultimodalModel& model, const std::vector<ModelBatch>&
   return out;
 }
 
-// The measure of design.md, section 5: per tensor |g - g'| / max(|g|, 1e-6 |all gradients of its unit|); units are approximated
-// by the name up to the last two parts.
+// The measure of design.md, section 5: per tensor |g - g'| / max(|g|, 1e-6 |all gradients of its unit|); units are
+// approximated by the name up to the last two parts.
 inline double worst_difference(const std::map<std::string, Tensor>& a, const std::map<std::string, Tensor>& b) {
   EXPECT_EQ(a.size(), b.size());
   double all = 0, worst = 0;

@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
-#include <csignal>
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 

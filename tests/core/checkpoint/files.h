@@ -19,7 +19,7 @@ inline void write_bytes(const std::string& path, const std::string& bytes) {
 // The text of the E that `action` throws: a single line.
 template <class E, class Action>
 std::string line_of(Action action) {
-  const std::string text = message_of<E>(action);
+  std::string text = message_of<E>(action);
   EXPECT_EQ(text.find('\n'), std::string::npos) << "more than one line: " << text;
   return text;
 }

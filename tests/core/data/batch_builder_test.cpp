@@ -216,7 +216,7 @@ TEST(BatchBuilder, ALayoutThatContradictsItselfIsThePluginsFault) {
       kit.preparer.prepare(RawSample{1, "train.0#4", {SamplePart::make_media(fake_picture(1, 3, 1))}});
   const auto refusal = [&](std::function<void(ItemLayout&)> change) {
     wrong.change = std::move(change);
-    const std::string text = test::line_of<PluginError>([&] { build_batch({&a}, {{"image", {&wrong, at::kFloat}}}); });
+    std::string text = test::line_of<PluginError>([&] { build_batch({&a}, {{"image", {&wrong, at::kFloat}}}); });
     EXPECT_HAS(text, "encoders.image: layout() of an item of train.0#4: ");
     return text;
   };

@@ -47,8 +47,7 @@ Keys keys_of(const LoadedStep& step) {
 std::string text_of(const LoadedStep& step) {
   std::string out = concat("step ", step.plan.step, " next ", step.plan.next_position, " supervised ",
                            step.plan.supervised, " tokens ", step.plan.tokens, "\n");
-  for (size_t i = 0; i < step.samples.size(); ++i) {
-    const PreparedSample& sample = step.samples[i];
+  for (const PreparedSample& sample : step.samples) {
     out += concat(sample.verdict.position, " ", sample.verdict.name, " ", sample.tokens.size(), " ",
                   sample.media.at(0).sum().item<double>(), "\n");
   }

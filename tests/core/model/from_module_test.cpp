@@ -11,12 +11,14 @@ namespace loom::test {
 namespace {
 
 struct TwoLayersImpl : torch::nn::Module {
-  TwoLayersImpl(int64_t in, int64_t hidden, int64_t out, double drop) : first(in, hidden), second(hidden, out), p(drop) {
+  TwoLayersImpl(int64_t in, int64_t hidden, int64_t out, double drop)
+      : first(in, hidden), second(hidden, out), p(drop) {
     register_module("first", first);
     register_module("second", second);
   }
   torch::Tensor forward(const torch::Tensor& x) {
-    const auto h = torch::nn::functional::dropout(first(x).tanh(), torch::nn::functional::DropoutFuncOptions().p(p).training(is_training()));
+    const auto h = torch::nn::functional::dropout(
+        first(x).tanh(), torch::nn::functional::DropoutFuncOptions().p(p).training(is_training()));
     return second(h + h.mean(0, true));
   }
   torch::nn::Linear first, second;
@@ -26,7 +28,8 @@ struct TwoLayersImpl : torch::nn::Module {
 class Wrapped : public Encoder {
  public:
   Wrapped(const Declarer& d, double drop)
-      : inner_(from_module<TwoLayersImpl>(d, {"module", "media", "features", kMediaWidth, 8}, 5, kMediaWidth, 9, 8, drop)) {}
+      : inner_(from_module<TwoLayersImpl>(d, {"module", "media", "features", kMediaWidth, 8}, 5, kMediaWidth, 9, 8,
+                                          drop)) {}
   void run(int, Streams& s, UnitContext& ctx) override { inner_.run(s, ctx); }
   int64_t width() const override { return 8; }
   int64_t media_width() const override { return kMediaWidth; }
@@ -39,8 +42,10 @@ class Wrapped : public Encoder {
 
 std::unique_ptr<MultimodalModel> wrapped_model(const TinyOptions& options, double drop) {
   ModelParts parts;
-  parts.encoders["image"] = bind("encoders.image", options, [&](Declarer d) { return std::make_shared<Wrapped>(d, drop); });
-  parts.connectors["image"] = bind("connectors.image", options, [&](Declarer d) { return std::make_shared<TinyConnector>(d); });
+  parts.encoders["image"] =
+      bind("encoders.image", options, [&](Declarer d) { return std::make_shared<Wrapped>(d, drop); });
+  parts.connectors["image"] =
+      bind("connectors.image", options, [&](Declarer d) { return std::make_shared<TinyConnector>(d); });
   parts.backbone = bind("backbone", options, [&](Declarer d) { return std::make_shared<TinyBackbone>(d, options); });
   auto model = std::make_unique<MultimodalModel>(std::move(parts), 7);
   model->init_weights(3);
@@ -68,7 +73,8 @@ TEST(FromModule, GradientsEqualPlainAutograd) {
   TwoLayersImpl plain(kMediaWidth, 9, 8, 0.0);
   std::vector<torch::Tensor> outputs;
   const Segments& rows = items.encoder.at("");
-  for (int64_t i = 0; i < rows.count(); ++i) outputs.push_back(plain.forward(items.media.narrow(0, rows.offsets[i], rows.length(i))));
+  for (int64_t i = 0; i < rows.count(); ++i)
+    outputs.push_back(plain.forward(items.media.narrow(0, rows.offsets[i], rows.length(i))));
   const torch::Tensor all = torch::cat(outputs);
   EXPECT_TRUE(at::equal(all, streams.at("features")));
   all.pow(2).sum().backward();

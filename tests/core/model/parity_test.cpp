@@ -1,5 +1,5 @@
-// Invariants 1 and 2 of the design on one rank: packing, order and accumulation change neither loss nor gradients; a sample does
-// not feel by one bit what else is in its pack.
+// Invariants 1 and 2 of the design on one rank: packing, order and accumulation change neither loss nor gradients; a
+// sample does not feel by one bit what else is in its pack.
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -17,7 +17,8 @@ std::vector<TinySample> random_samples(uint64_t seed, int64_t count) {
   std::vector<TinySample> out;
   for (int64_t i = 0; i < count; ++i) {
     TinySample sample{seed * 1000 + static_cast<uint64_t>(i), {}, 2 + static_cast<int64_t>(random.below(9, 10 * i))};
-    for (uint64_t k = random.below(3, 10 * i + 1); k > 0; --k) sample.items.push_back(1 + static_cast<int64_t>(random.below(6, 10 * i + 1 + k)));
+    for (uint64_t k = random.below(3, 10 * i + 1); k > 0; --k)
+      sample.items.push_back(1 + static_cast<int64_t>(random.below(6, 10 * i + 1 + k)));
     out.push_back(sample);
   }
   return out;
@@ -131,8 +132,9 @@ TEST_P(Parity, CachedGenerationEqualsFullRecomputation) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Dtypes, Parity, testing::Values(at::kDouble, at::kFloat),
-                         [](const auto& dtype) { return std::string(dtype.param == at::kDouble ? "float64" : "float32"); });
+INSTANTIATE_TEST_SUITE_P(Dtypes, Parity, testing::Values(at::kDouble, at::kFloat), [](const auto& dtype) {
+  return std::string(dtype.param == at::kDouble ? "float64" : "float32");
+});
 
 }  // namespace
 }  // namespace loom::test

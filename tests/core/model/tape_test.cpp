@@ -20,7 +20,8 @@ TEST(Tape, WholeModelMatchesFiniteDifferences) {
     const auto model = tiny_model(options);
     const ModelBatch batch = tiny_batch(kSamples, at::kDouble);
     const TinyStep step = tiny_step(*model, {batch});
-    const Denominators d = tiny_denominators(static_cast<double>(batch.targets.size(0)), static_cast<double>(batch.tokens.size(0)), 4);
+    const Denominators d =
+        tiny_denominators(static_cast<double>(batch.targets.size(0)), static_cast<double>(batch.tokens.size(0)), 4);
     const auto objective = [&] {
       const MicrobatchResult r = model->forward_backward(batch, 1, d);
       return r.loss_sum / d.supervised_tokens + r.interior.at("balance");
@@ -36,7 +37,8 @@ TEST(Tape, WholeModelMatchesFiniteDifferences) {
         *value = kept - h;
         const double down = objective();
         *value = kept;
-        EXPECT_NEAR(analytic, (up - down) / (2 * h), 1e-8 + 1e-6 * std::abs(analytic)) << entry.name << " tied " << tied;
+        EXPECT_NEAR(analytic, (up - down) / (2 * h), 1e-8 + 1e-6 * std::abs(analytic))
+            << entry.name << " tied " << tied;
       }
     }
   }
@@ -87,7 +89,8 @@ TEST(Tape, ComputesInBfloat16FromFloatMasters) {
 
 TEST(Tape, RefusesWeightsThatChangedSinceForward) {
   TinyOptions options;
-  const auto component = bind("encoders.image", options, [&](Declarer d) { return std::make_shared<TinyEncoder>(d, options); });
+  const auto component =
+      bind("encoders.image", options, [&](Declarer d) { return std::make_shared<TinyEncoder>(d, options); });
   component->init_weights(1);
   SlabPool pool(component->largest_buffer_bytes());
   const ModelBatch batch = tiny_batch(kSamples, at::kDouble);
@@ -142,7 +145,8 @@ TEST(Tape, InitDoesNotDependOnWhatElseIsDeclared) {
   const auto separate = tiny_model(options);
   std::map<std::string, Tensor> values;
   for (UnitBuffer* buffer : tied->buffers()) {
-    for (size_t e = 0; e < buffer->entries().size(); ++e) values[buffer->entries()[e].name] = buffer->master_of(e).clone();
+    for (size_t e = 0; e < buffer->entries().size(); ++e)
+      values[buffer->entries()[e].name] = buffer->master_of(e).clone();
   }
   int64_t compared = 0;
   for (UnitBuffer* buffer : separate->buffers()) {
@@ -183,7 +187,8 @@ class Faulty : public Encoder {
 
 std::string fault_text(Faulty::Fault fault) {
   const TinyOptions options;
-  const auto component = bind("encoders.radar", options, [&](Declarer d) { return std::make_shared<Faulty>(d, fault); });
+  const auto component =
+      bind("encoders.radar", options, [&](Declarer d) { return std::make_shared<Faulty>(d, fault); });
   SlabPool pool(component->largest_buffer_bytes());
   const ModelBatch batch = tiny_batch(kSamples, at::kDouble);
   TapeContext context;
@@ -200,11 +205,13 @@ std::string fault_text(Faulty::Fault fault) {
 }
 
 TEST(Tape, FaultsOfAPluginAreOneLineThatNamesIt) {
-  EXPECT_EQ(fault_text(Faulty::Fault::throws), "encoders.radar.second (plugin 'tiny') failed in run: no such gain table");
+  EXPECT_EQ(fault_text(Faulty::Fault::throws),
+            "encoders.radar.second (plugin 'tiny') failed in run: no such gain table");
   EXPECT_EQ(fault_text(Faulty::Fault::silent), "encoders.radar.second: did not set its output stream 'features'");
   EXPECT_EQ(fault_text(Faulty::Fault::wrong_width),
             "encoders.radar.second: stream 'features' was declared [rows, 8], found [14, 3]");
-  EXPECT_NE(fault_text(Faulty::Fault::undeclared).find("unit 'second' reads it without having declared it"), std::string::npos);
+  EXPECT_NE(fault_text(Faulty::Fault::undeclared).find("unit 'second' reads it without having declared it"),
+            std::string::npos);
 }
 
 }  // namespace
