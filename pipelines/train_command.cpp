@@ -140,7 +140,7 @@ class TrainingRun {
     options.max_new_tokens = eval.get_int("max_new_tokens");
     options.generate = eval.get_string("metric") == "exact_match";
     const EvalResult result = evaluate(*job_.model, *job_.tokenizer, *job_.preparer, eval_sources_, options);
-    if (result.samples == 0) return;
+    if (result.samples == 0 || stop_requested()) return;  // a part of the samples is no evaluation
     line.add("eval_loss", result.loss);
     shown_.eval = result.loss;
     if (options.generate) {

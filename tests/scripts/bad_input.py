@@ -186,9 +186,9 @@ class BadInput(unittest.TestCase):
         process = subprocess.Popen([program.PROGRAM, "train", self.recipe, "--run", self.path("run"), "train.steps=1000000",
                                     "checkpoint.every=0"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and not os.path.exists(self.path("run/metrics.jsonl")):
+        metrics = self.path("run/metrics.jsonl")
+        while time.monotonic() < deadline and not (os.path.exists(metrics) and os.path.getsize(metrics) > 0):
             time.sleep(0.02)
-        time.sleep(0.3)
         for number in signals:
             process.send_signal(number)
             time.sleep(0.001)
