@@ -102,8 +102,17 @@ void validate_component(ConfigValue& value, ComponentKind kind, ComponentRecipe&
   const std::string& name = plugin->as_string();
   std::string type = name;
   if (name.find('/') != std::string::npos) {
-    plugins.add_path(name, plugin->mark);
-    type = plugins.load(name).name;
+    const Descriptor& file = plugins.load(plugins.add_path(name, plugin->mark));
+    const std::string prefix = concat(kind_name(kind), ":");
+    type.clear();
+    for (const std::string& offer : file.provides) {
+      if (offer.rfind(prefix, 0) == 0) type = offer.substr(prefix.size());
+    }
+    if (type.empty()) {
+      mistakes.add(plugin->mark, plugin->path,
+                   concat(name, " provides ", join(file.provides, ", "), ", no ", kind_name(kind)));
+      return;
+    }
   }
   out.spec = plugins.find(kind, type, plugin->mark, out.name, mistakes);
   if (out.spec == nullptr) return;

@@ -181,6 +181,14 @@ class BadInput(unittest.TestCase):
             body = text.read() + f"plugins: [\"{bad}/libthrows_in_run.omniloom.so\"]\n"
         self.fails(3, "throws_in_run", "encoders.image", recipe=self.write(body))
 
+    def test_plugin_by_path(self):
+        vit = "{plugin: vit, image_size: 8, patch: 4, width: 16, depth: 1, heads: 2, dropout: 0.1}"
+        beside = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(program.PROGRAM))), "lib", "omniloom", "plugins")
+        code, _, err = program.run("check", self.changed("plugin: vit", f"plugin: {beside}/libvit.omniloom.so"))
+        self.assertEqual(code, 0, err)
+        wrong = self.changed(vit, f"{{plugin: {beside}/libllama.omniloom.so}}")
+        self.fails(2, "bad.yaml:3", "provides backbone:llama, no encoder", recipe=wrong, lines=2)
+
     # ---- signals
     def interrupted(self, signals):
         process = subprocess.Popen([program.PROGRAM, "train", self.recipe, "--run", self.path("run"), "train.steps=1000000",
