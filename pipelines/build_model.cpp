@@ -63,20 +63,22 @@ struct Builder {
 std::unique_ptr<MultimodalModel> build_model(const Recipe& recipe, int64_t vocab, const PluginLoader& plugins) {
   const Builder builder{recipe, plugins};
   ModelParts parts;
-  const auto [bound, backbone] = builder.build<Backbone>(recipe.backbone, [&](const ComponentSpec& spec, Declarer d) {
-    return spec.backbone(recipe.backbone.config, BackboneArgs{vocab}, d);
-  });
+  const auto [bound, backbone] =
+      builder.build<Backbone>(recipe.backbone, [&](const ComponentSpec& spec, const Declarer& d) {
+        return spec.backbone(recipe.backbone.config, BackboneArgs{vocab}, d);
+      });
   parts.backbone = bound;
   for (const auto& [modality, component] : recipe.encoders) {
     const auto [encoder_bound, encoder] = builder.build<Encoder>(
-        component, [&, &c = component](const ComponentSpec& spec, Declarer d) { return spec.encoder(c.config, d); });
+        component,
+        [&, &c = component](const ComponentSpec& spec, const Declarer& d) { return spec.encoder(c.config, d); });
     parts.encoders[modality] = encoder_bound;
     const ComponentRecipe& connector = recipe.connectors.at(modality);
     const ConnectorArgs widths{encoder->width(), backbone->width()};
     parts.connectors[modality] =
         builder
             .build<Connector>(connector, [&](const ComponentSpec& spec,
-                                             Declarer d) { return spec.connector(connector.config, widths, d); })
+                                             const Declarer& d) { return spec.connector(connector.config, widths, d); })
             .first;
   }
   const auto seed = static_cast<uint64_t>(recipe.train().get_int("seed"));

@@ -15,7 +15,7 @@ OMNILOOM_PLUGIN(llama, "0.1.0", "backbone:llama") {
   spec.capabilities.dtypes = {"fp32", "fp64", "bf16"};
   spec.weights = loom::llama::weight_rules();
   spec.backbone = [](const loom::ConfigValue& config, const loom::BackboneArgs& args,
-                     loom::Declarer d) -> std::shared_ptr<loom::Backbone> {
+                     const loom::Declarer& d) -> std::shared_ptr<loom::Backbone> {
     return std::make_shared<loom::llama::LlamaBackbone>(loom::llama::read_config(config, args), d);
   };
   registrar.add(std::move(spec));

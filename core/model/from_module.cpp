@@ -7,7 +7,7 @@
 
 namespace loom {
 
-WrappedModule::WrappedModule(Declarer d, Options options, uint64_t seed,
+WrappedModule::WrappedModule(const Declarer& d, Options options, uint64_t seed,
                              const std::function<std::shared_ptr<torch::nn::Module>()>& build,
                              std::function<Tensor(const Tensor&)> call)
     : options_(std::move(options)), call_(std::move(call)) {

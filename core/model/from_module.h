@@ -31,7 +31,7 @@ class WrappedModule {
 
   // `build` makes the module; LibTorch's generator is seeded for it, so its initial values are a function of `seed`.
   // `call` runs it on one item.
-  WrappedModule(Declarer d, Options options, uint64_t seed,
+  WrappedModule(const Declarer& d, Options options, uint64_t seed,
                 const std::function<std::shared_ptr<torch::nn::Module>()>& build,
                 std::function<Tensor(const Tensor&)> call);
   void run(Streams& s, UnitContext& ctx) const;
@@ -45,7 +45,7 @@ class WrappedModule {
 
 // Wraps module.forward: auto wrapped = from_module<MyImpl>(d, options, seed, args...).
 template <class ModuleImpl, class... Args>
-WrappedModule from_module(Declarer d, WrappedModule::Options options, uint64_t seed, Args... args) {
+WrappedModule from_module(const Declarer& d, WrappedModule::Options options, uint64_t seed, Args... args) {
   auto holder = std::make_shared<std::shared_ptr<ModuleImpl>>();
   return WrappedModule(
       d, std::move(options), seed, [=] { return *holder = std::make_shared<ModuleImpl>(args...); },

@@ -73,7 +73,7 @@ std::vector<std::string> name_candidates(const std::vector<UnitBuffer*>& buffers
 std::string component_of(const std::string& full_name) {
   const size_t first = full_name.find('.');
   if (first == std::string::npos) return full_name;
-  const std::string head = full_name.substr(0, first);
+  std::string head = full_name.substr(0, first);
   if (head != "encoders" && head != "connectors") return head;
   return full_name.substr(0, full_name.find('.', first + 1));
 }

@@ -15,7 +15,7 @@ OMNILOOM_PLUGIN(vit, "0.1.0", "encoder:vit") {
   spec.capabilities.axes = {"dp", "fsdp", "tp", "sp"};
   spec.capabilities.dtypes = {"fp32", "fp64", "bf16"};
   spec.weights = loom::vit::weight_rules();
-  spec.encoder = [](const loom::ConfigValue& config, loom::Declarer d) -> std::shared_ptr<loom::Encoder> {
+  spec.encoder = [](const loom::ConfigValue& config, const loom::Declarer& d) -> std::shared_ptr<loom::Encoder> {
     return std::make_shared<loom::vit::VitEncoder>(loom::vit::read_config(config), d);
   };
   registrar.add(std::move(spec));
