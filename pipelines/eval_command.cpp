@@ -45,12 +45,8 @@ int eval(const EvalFlags& flags) {
   const std::string checkpoint = checkpoint_of(flags.run, flags.step);
   load_model(checkpoint, *job.model);
   const RunState state = read_run_state(checkpoint);
-  const ConfigValue& recipe = job.recipe.eval();
-  EvalOptions options;
-  options.samples = flags.samples;
-  options.batch = recipe.get_int("batch");
-  options.max_new_tokens = recipe.get_int("max_new_tokens");
-  options.generate = recipe.get_string("metric") == "exact_match";
+  EvalOptions options = read_eval_options(job.recipe.eval());
+  options.samples = flags.samples;  // the recipe's number is for evaluations while training
   options.show = flags.report ? flags.show : 0;
   const auto sources = job.sources("eval");
   log_info("eval    ", checkpoint, " · ", model_line(job));

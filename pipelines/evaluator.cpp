@@ -108,6 +108,15 @@ struct Evaluation {
 
 }  // namespace
 
+EvalOptions read_eval_options(const ConfigValue& eval) {
+  EvalOptions options;
+  options.samples = eval.get_int("samples");
+  options.batch = eval.get_int("batch");
+  options.max_new_tokens = eval.get_int("max_new_tokens");
+  options.generate = eval.get_string("metric") == "exact_match";
+  return options;
+}
+
 EvalResult evaluate(MultimodalModel& model, const Tokenizer& tokenizer, const Preparer& preparer,
                     const std::vector<std::shared_ptr<Source>>& sources, const EvalOptions& options,
                     const std::function<void(int64_t, int64_t)>& progress) {

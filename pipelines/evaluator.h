@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/config/config_value.h"
 #include "core/data/preparer.h"
 #include "core/data/source.h"
 #include "core/data/tokenizer.h"
@@ -22,6 +23,9 @@ struct EvalOptions {
   bool swapped = false;  // each sample is shown the media of another one: what does the model owe to the picture?
   int64_t show = 0;      // answers to return with their media
 };
+
+// From a validated `eval` section of a recipe.
+EvalOptions read_eval_options(const ConfigValue& eval);
 
 struct EvalSample {
   std::string name, truth, output;

@@ -56,7 +56,6 @@ class TrainingRun {
     print_head();
     Progress progress(stderr, ProgressPolicy::detect(stderr));
     set_log_before_line([&] { progress.step_aside(); });
-    begin_ = now();
     while (state_.step < steps_ && !stop_requested()) one_step(progress);
     if (saved_ != state_.step) save();
     progress.finish();
@@ -133,12 +132,7 @@ class TrainingRun {
   }
 
   void evaluate_now(MetricsLine& line, Progress& progress) {
-    const ConfigValue& eval = job_.recipe.eval();
-    EvalOptions options;
-    options.samples = eval.get_int("samples");
-    options.batch = eval.get_int("batch");
-    options.max_new_tokens = eval.get_int("max_new_tokens");
-    options.generate = eval.get_string("metric") == "exact_match";
+    const EvalOptions options = read_eval_options(job_.recipe.eval());
     const EvalResult result = evaluate(*job_.model, *job_.tokenizer, *job_.preparer, eval_sources_, options);
     if (result.samples == 0 || stop_requested()) return;  // a part of the samples is no evaluation
     line.add("eval_loss", result.loss);
@@ -167,7 +161,7 @@ class TrainingRun {
   std::unique_ptr<MetricsWriter> metrics_;
   RunState state_;
   ProgressState shown_;
-  double begin_ = 0, seconds_per_step_ = 0, tokens_per_second_ = 0, data_fraction_ = 0;
+  double seconds_per_step_ = 0, tokens_per_second_ = 0, data_fraction_ = 0;
 };
 
 int train(const TrainFlags& flags) {
