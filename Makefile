@@ -8,7 +8,7 @@ CONFIGURE = cmake -S . -G Ninja --log-level=WARNING $(TORCH)
 NINJA = NINJA_STATUS="[%f/%t] " ninja -j$(JOBS)
 export TORCH_PREFIX CMAKE_PREFIX_PATH
 
-.PHONY: all setup build demo test test-full sanitize lint lint-full install clean
+.PHONY: all setup build demo test test-full sanitize tsan lint lint-full install clean
 all: build
 
 setup:
@@ -40,6 +40,20 @@ sanitize:
 	@$(NINJA) -C $(BUILD)-asan all tests
 	@ctest --test-dir $(BUILD)-asan --output-on-failure -j$(JOBS)
 
+# Ranks and pools are threads: everything that shares state between them, under ThreadSanitizer. The suites are those of these folders.
+TSAN_FOLDERS = $(wildcard tests/core/base tests/core/mesh tests/core/comm tests/core/parallel)
+TSAN_SUITES = $(shell sed -nE 's/^TEST(_F|_P)?\((\w+),.*/\2/p' $(foreach f,$(TSAN_FOLDERS),$(wildcard $(f)/*.cpp)) | sort -u)
+empty :=
+TSAN_FILTER = $(subst $(empty) ,:,$(foreach s,$(TSAN_SUITES),$(s).* */$(s).*))
+tsan: export TSAN_OPTIONS = halt_on_error=1 second_deadlock_stack=1
+tsan: export OMP_NUM_THREADS = 1
+tsan:
+	@core/cmake/setup.sh test
+	@$(CONFIGURE) -B $(BUILD)-tsan -DOMNILOOM_BUILD_TESTS=ON -DOMNILOOM_SANITIZE=thread
+	@$(NINJA) -C $(BUILD)-tsan unit_tests loopback_tests
+	@$(BUILD)-tsan/bin/unit_tests --gtest_brief=1 --gtest_filter='$(TSAN_FILTER)'
+	@$(BUILD)-tsan/bin/loopback_tests --gtest_brief=1
+
 lint lint-full:
 	@core/cmake/setup.sh lint
 	@$(CONFIGURE) -B $(BUILD)-lint -DOMNILOOM_BUILD_TESTS=ON -DOMNILOOM_PCH=OFF
@@ -50,4 +64,4 @@ install: build
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-lint
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-lint

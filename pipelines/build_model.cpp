@@ -3,6 +3,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "core/base/error.h"
+#include "pipelines/parallel_section.h"
 
 namespace loom {
 namespace {
@@ -32,8 +33,9 @@ Made guarded(const ComponentRecipe& component, const std::string& origin, const 
 struct Builder {
   const Recipe& recipe;
   const PluginLoader& plugins;
+  Communicator* comm;
 
-  BindOptions options(const std::string& origin) const {
+  BindOptions options(const std::string& origin, int shard) const {
     BindOptions out;
     const std::string& precision = recipe.train().get_string("precision");
     out.master = precision == "fp64" ? at::kDouble : at::kFloat;
@@ -41,11 +43,13 @@ struct Builder {
     out.recompute = recipe.train().get_bool("recompute");
     out.frozen = recipe.frozen;
     out.origin = origin;
+    out.comm = comm;
+    out.shard = shard;
     return out;
   }
 
   template <class Type, class Make>
-  std::pair<std::shared_ptr<BoundComponent>, std::shared_ptr<Type>> build(const ComponentRecipe& component,
+  std::pair<std::shared_ptr<BoundComponent>, std::shared_ptr<Type>> build(const ComponentRecipe& component, int shard,
                                                                           const Make& make) const {
     const std::string owner = plugins.owner(component.spec->kind, component.spec->name);
     const std::string origin = concat("plugin '", component.spec->name, "', ", owner);
@@ -54,32 +58,33 @@ struct Builder {
     const Declarer d(declarations);
     const std::function<std::shared_ptr<Type>()> construct = [&] { return make(*component.spec, d); };
     std::shared_ptr<Type> made = guarded(component, origin, construct);
-    return {std::make_shared<BoundComponent>(made, std::move(declarations), options(origin)), made};
+    return {std::make_shared<BoundComponent>(made, std::move(declarations), options(origin, shard)), made};
   }
 };
 
 }  // namespace
 
-std::unique_ptr<MultimodalModel> build_model(const Recipe& recipe, int64_t vocab, const PluginLoader& plugins) {
-  const Builder builder{recipe, plugins};
+std::unique_ptr<MultimodalModel> build_model(const Recipe& recipe, int64_t vocab, const PluginLoader& plugins,
+                                             Communicator* comm, const WorldLayout& layout) {
+  const Builder builder{recipe, plugins, comm};
   ModelParts parts;
-  const auto [bound, backbone] =
-      builder.build<Backbone>(recipe.backbone, [&](const ComponentSpec& spec, const Declarer& d) {
+  const auto [bound, backbone] = builder.build<Backbone>(
+      recipe.backbone, layout.backbone.shard, [&](const ComponentSpec& spec, const Declarer& d) {
         return spec.backbone(recipe.backbone.config, BackboneArgs{vocab}, d);
       });
+  check_splits(recipe, layout, *bound);
   parts.backbone = bound;
   for (const auto& [modality, component] : recipe.encoders) {
     const auto [encoder_bound, encoder] = builder.build<Encoder>(
-        component,
+        component, layout.encoder(modality).shard,
         [&, &c = component](const ComponentSpec& spec, const Declarer& d) { return spec.encoder(c.config, d); });
     parts.encoders[modality] = encoder_bound;
     const ComponentRecipe& connector = recipe.connectors.at(modality);
     const ConnectorArgs widths{encoder->width(), backbone->width()};
-    parts.connectors[modality] =
-        builder
-            .build<Connector>(connector, [&](const ComponentSpec& spec,
-                                             const Declarer& d) { return spec.connector(connector.config, widths, d); })
-            .first;
+    const auto make = [&](const ComponentSpec& spec, const Declarer& d) {
+      return spec.connector(connector.config, widths, d);
+    };
+    parts.connectors[modality] = builder.build<Connector>(connector, layout.connector(modality).shard, make).first;
   }
   const auto seed = static_cast<uint64_t>(recipe.train().get_int("seed"));
   auto model = std::make_unique<MultimodalModel>(std::move(parts), seed);

@@ -60,18 +60,6 @@ Tensor first_picture(const RawSample& raw) {
   return {};
 }
 
-// The raw sample is kept for its picture; an error while reading makes the sample a skip, as in training.
-PreparedSample read_and_prepare(const Source& source, int64_t index, const Preparer& preparer, RawSample& raw) {
-  try {
-    raw = source.read(index);
-  } catch (const Error&) {
-    PreparedSample skipped;
-    skipped.verdict.ok = false;
-    return skipped;
-  }
-  return preparer.prepare(raw);
-}
-
 struct Evaluation {
   MultimodalModel& model;
   const Tokenizer& tokenizer;
@@ -135,7 +123,7 @@ EvalResult evaluate(MultimodalModel& model, const Tokenizer& tokenizer, const Pr
   for (const auto& source : sources) {
     for (int64_t i = 0; i < source->size() && read < total && !stop_requested(); ++i, ++read) {
       RawSample raw;
-      PreparedSample sample = read_and_prepare(*source, i, preparer, raw);
+      PreparedSample sample = preparer.prepare(*source, i, 0, 0, &raw);
       if (!sample.verdict.ok) {
         ++evaluation.result.skipped;
         continue;

@@ -1,5 +1,6 @@
 #include "pipelines/job.h"
 
+#include <mutex>
 #include <thread>
 
 #include <ATen/Parallel.h>
@@ -7,7 +8,9 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/parts.h"
 #include "pipelines/build_model.h"
+#include "pipelines/parallel_section.h"
 
 namespace loom {
 namespace {
@@ -15,13 +18,26 @@ namespace {
 std::unique_ptr<Preparer> make_preparer(const Job& job) {
   PreparerOptions options;
   for (const std::string& modality : job.model->modalities()) {
-    options.modalities[modality] = {&job.model->encoder(modality), job.model->merge(modality)};
+    // Cuts are part of every verdict, so they are only asked for where items may be divided at all.
+    const bool divisible = job.layout.encoder(modality).sp > 1 && job.model->divisible(modality);
+    options.modalities[modality] = {&job.model->encoder(modality), job.model->merge(modality), divisible,
+                                    job.model->features_partition(modality),
+                                    job.model->bridge_stream(modality).empty()};
   }
   options.tokenizer = job.tokenizer.get();
   options.budget = job.recipe.data().get_int("budget");
   options.over_long = parse_over_long(job.recipe.data().at("over_long"));
   options.seed = static_cast<uint64_t>(job.recipe.train().get_int("seed"));
   return std::make_unique<Preparer>(std::move(options));
+}
+
+// `comm` is null for one rank.
+void construct(Job& job, Communicator* comm) {
+  job.tokenizer = make_tokenizer(job.recipe.data().at("tokenizer"));
+  job.model = build_model(job.recipe, job.tokenizer->vocab_size(), *job.plugins, comm, job.layout);
+  job.preparer = make_preparer(job);
+  if (comm == nullptr || comm->rank() == 0)
+    job.pool = std::make_unique<ThreadPool>(static_cast<int>(job.recipe.data().get_int("workers")));
 }
 
 }  // namespace
@@ -34,15 +50,27 @@ Job read_job(const std::string& recipe_file, const std::vector<std::string>& ove
   return job;
 }
 
+int threads_per_rank(const Recipe& recipe, int ranks) {
+  const auto asked = static_cast<int>(recipe.train().get_int("threads"));
+  return asked > 0 ? asked : std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks);
+}
+
 Job make_job(const std::string& recipe_file, const std::vector<std::string>& overrides) {
   Job job = read_job(recipe_file, overrides);
-  const auto asked = static_cast<int>(job.recipe.train().get_int("threads"));
-  job.threads = asked > 0 ? asked : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  job.threads = threads_per_rank(job.recipe, 1);
   at::set_num_threads(job.threads);
-  job.tokenizer = make_tokenizer(job.recipe.data().at("tokenizer"));
-  job.model = build_model(job.recipe, job.tokenizer->vocab_size(), *job.plugins);
-  job.preparer = make_preparer(job);
-  job.pool = std::make_unique<ThreadPool>(static_cast<int>(job.recipe.data().get_int("workers")));
+  construct(job, nullptr);
+  return job;
+}
+
+Job make_job(const std::string& recipe_file, const std::vector<std::string>& overrides, Communicator& comm) {
+  static std::mutex one_at_a_time;
+  const std::lock_guard<std::mutex> turn(one_at_a_time);
+  Job job = read_job(recipe_file, overrides);
+  job.layout = read_layout(job.recipe, comm.world());
+  job.threads = threads_per_rank(job.recipe, comm.world());
+  if (comm.world() == 1) at::set_num_threads(job.threads);  // of several, each thread has been given its own number
+  construct(job, comm.world() == 1 ? nullptr : &comm);
   return job;
 }
 
@@ -62,6 +90,7 @@ std::unique_ptr<StepLoader> make_loader(const Job& job, std::vector<std::shared_
   options.seed = static_cast<uint64_t>(job.recipe.train().get_int("seed"));
   options.max_skip_rate = job.recipe.data().get_number("max_skip_rate");
   options.journal = journal;
+  options.layout = job.layout;
   for (const auto& source : sources) job.preparer->check_source(*source);
   return std::make_unique<StepLoader>(std::move(sources), *job.preparer, *job.pool, std::move(options));
 }
@@ -73,11 +102,11 @@ void load_model(const std::string& checkpoint, MultimodalModel& model) {
 
 std::vector<NamedTensor> model_tensors(MultimodalModel& model) {
   std::vector<NamedTensor> out;
-  for (UnitBuffer* buffer : model.buffers()) {
-    for (size_t e = 0; e < buffer->entries().size(); ++e) {
-      const BufferEntry& entry = buffer->entries()[e];
-      out.push_back({entry.name, buffer->master_of(e), entry.global_shape, entry.box});
-    }
+  for (UnitBuffer* buffer : model.buffers()) append_parts(*buffer, buffer->master(), "", out);
+  for (BoundComponent* component : model.components()) {
+    const std::vector<StateDecl>& states = component->declarations().states;
+    for (size_t s = 0; s < states.size(); ++s)  // equal on all ranks
+      out.push_back({states[s].name, component->states().value_at(s), {}, {}, model.comm().rank() == 0});
   }
   return out;
 }

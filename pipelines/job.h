@@ -13,6 +13,7 @@
 #include "core/data/tokenizer.h"
 #include "core/model/multimodal_model.h"
 #include "core/model/registry.h"
+#include "core/step/world_layout.h"
 #include "pipelines/recipe.h"
 #include "plugins/loader/plugin_loader.h"
 
@@ -25,22 +26,29 @@ struct Job {
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<MultimodalModel> model;
   std::unique_ptr<Preparer> preparer;
-  std::unique_ptr<ThreadPool> pool;
-  int threads = 1;
+  std::unique_ptr<ThreadPool> pool;  // of rank 0, which alone prepares samples
+  WorldLayout layout;
+  int threads = 1;  // compute threads of this rank
 
   std::vector<std::shared_ptr<Source>> sources(const char* list) const;  // "train" or "eval"
 };
 
-// Reads the recipe and constructs everything but sources. Also sets the number of compute threads.
+// Reads the recipe and constructs everything but sources, for one rank, whatever its `parallel` section says. Also sets
+// the number of compute threads.
 Job make_job(const std::string& recipe_file, const std::vector<std::string>& overrides);
+// The same for this rank of several, under the recipe's layout. Ranks that are threads of one process construct one
+// after another: plugins are opened and their factories called by one thread at a time.
+Job make_job(const std::string& recipe_file, const std::vector<std::string>& overrides, Communicator& comm);
 // Only reads and validates.
 Job read_job(const std::string& recipe_file, const std::vector<std::string>& overrides);
+// What train.threads means for each of `ranks` on this machine: the number asked for, or an equal share of the cores.
+int threads_per_rank(const Recipe& recipe, int ranks);
 
 // Prepares steps in the job's pool; `journal` is the path of skips.jsonl. The job must outlive it.
 std::unique_ptr<StepLoader> make_loader(const Job& job, std::vector<std::shared_ptr<Source>> sources,
                                         const std::string& journal);
 
-// Master weights by full name, for checkpoints.
+// This rank's parts of the master weights, and states, by full name, for checkpoints.
 std::vector<NamedTensor> model_tensors(MultimodalModel& model);
 // Fills the model from a checkpoint folder; optimizer state is left alone.
 void load_model(const std::string& checkpoint, MultimodalModel& model);

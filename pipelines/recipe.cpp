@@ -8,6 +8,7 @@
 #include "core/data/source.h"
 #include "core/train/lr_schedule.h"
 #include "core/train/optimizer.h"
+#include "pipelines/parallel_section.h"
 
 namespace loom {
 namespace {
@@ -155,6 +156,7 @@ Schema recipe_schema() {
   checkpoint.integer("every", 200, {0, kMany}, "steps between checkpoints; 0 = only at the end");
   checkpoint.integer("keep", 3, {0, kMany}, "newest checkpoints that stay; 0 = all");
   s.section("checkpoint", checkpoint, "saving");
+  s.section("parallel", parallel_schema(), "how each component lies on several ranks");
   return s;
 }
 
@@ -205,6 +207,8 @@ Recipe load_recipe(const std::string& file, const std::vector<std::string>& over
   if (const ConfigValue* tune = model.find("tune"); tune != nullptr && tune->is_map()) {
     read_tune(*tune, "", components, recipe.frozen, mistakes);
   }
+  if (const ConfigValue* parallel = recipe.tree.find("parallel"); parallel != nullptr && parallel->is_map())
+    check_parallel_names(*parallel, components, mistakes);
   if (ConfigValue* data = recipe.tree.find("data"); data != nullptr && data->is_map()) {
     validate_sources(*data->find("train"), mistakes);
     validate_sources(*data->find("eval"), mistakes);

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/checkpoint/parts.h"
 #include "pipelines/job.h"
 
 namespace loom {
@@ -35,17 +36,23 @@ RunState counters_of(const Json& extra, int64_t step) {
 
 }  // namespace
 
-std::string save_run(const std::string& run, int64_t keep, const RunState& state, MultimodalModel& model,
-                     Optimizer& optimizer, const StepLoader& loader) {
-  Json extra;
-  extra["counters"] = {{"train_seconds", state.train_seconds},
-                       {"tokens", state.tokens},
-                       {"samples", state.samples},
-                       {"optimizer_steps", optimizer.steps()}};
-  extra["loader"] = Json::parse(loader.state().json());
-  std::string folder = save_checkpoint(run, state.step, all_tensors(model, optimizer), extra.dump());
-  prune_checkpoints(run, keep);
-  return folder;
+void save_run(const std::string& run, int64_t keep, const RunState& state, MultimodalModel& model, Optimizer& optimizer,
+              const StepLoader* loader) {
+  Communicator& comm = model.comm();
+  // Writing takes as long as the disk takes; a rank that fails is noticed all the same.
+  const ScopedTimeout patience(comm, 0);
+  const std::vector<NamedTensor> tensors = gather_tensors(comm, all_tensors(model, optimizer));
+  if (comm.rank() == 0) {
+    Json extra;
+    extra["counters"] = {{"train_seconds", state.train_seconds},
+                         {"tokens", state.tokens},
+                         {"samples", state.samples},
+                         {"optimizer_steps", optimizer.steps()}};
+    extra["loader"] = Json::parse(loader->state().json());
+    save_checkpoint(run, state.step, tensors, extra.dump());
+    prune_checkpoints(run, keep);
+  }
+  comm.barrier("checkpoint: on disk", world_group(comm.world()));
 }
 
 RunState read_run_state(const std::string& checkpoint) {
@@ -53,12 +60,12 @@ RunState read_run_state(const std::string& checkpoint) {
   return counters_of(parse_extra(manifest, checkpoint), manifest.step);
 }
 
-RunState restore_run(const std::string& checkpoint, MultimodalModel& model, Optimizer& optimizer, StepLoader& loader) {
+RunState restore_run(const std::string& checkpoint, MultimodalModel& model, Optimizer& optimizer, StepLoader* loader) {
   const Manifest manifest = load_checkpoint(checkpoint, all_tensors(model, optimizer));
   model.weights_written();
   const Json extra = parse_extra(manifest, checkpoint);
   optimizer.set_steps(extra.at("counters").value("optimizer_steps", int64_t{0}));
-  loader.restore(parse_loader_state(extra.at("loader").dump(), checkpoint));
+  if (loader != nullptr) loader->restore(parse_loader_state(extra.at("loader").dump(), checkpoint));
   return counters_of(extra, manifest.step);
 }
 

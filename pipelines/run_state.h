@@ -18,12 +18,13 @@ struct RunState {
   int64_t samples = 0;
 };
 
-// Model, optimizer, loader and counters to run/checkpoints/step-N; then removes old ones. Returns the folder.
-std::string save_run(const std::string& run, int64_t keep, const RunState& state, MultimodalModel& model,
-                     Optimizer& optimizer, const StepLoader& loader);
+// Model, optimizer, loader and counters to run/checkpoints/step-N; then removes old ones. On several ranks all call it;
+// rank 0, which has the loader, writes, and the others wait until the checkpoint is on disk.
+void save_run(const std::string& run, int64_t keep, const RunState& state, MultimodalModel& model, Optimizer& optimizer,
+              const StepLoader* loader);
 // The counters alone, for commands that do not train.
 RunState read_run_state(const std::string& checkpoint);
-// Everything, to the bit.
-RunState restore_run(const std::string& checkpoint, MultimodalModel& model, Optimizer& optimizer, StepLoader& loader);
+// Everything, to the bit, each rank its own parts, under whatever layout it was saved. `loader` is null but on rank 0.
+RunState restore_run(const std::string& checkpoint, MultimodalModel& model, Optimizer& optimizer, StepLoader* loader);
 
 }  // namespace loom

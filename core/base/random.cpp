@@ -16,11 +16,13 @@ uint64_t splitmix(uint64_t x) {
 
 }  // namespace
 
-uint64_t hash_name(std::string_view text) {
+uint64_t name_id(std::string_view text) {
   uint64_t h = 0xCBF29CE484222325ull;
   for (const unsigned char c : text) h = (h ^ c) * 0x100000001B3ull;
-  return splitmix(h);
+  return h;
 }
+
+uint64_t hash_name(std::string_view text) { return splitmix(name_id(text)); }
 
 uint64_t mix_hash(uint64_t a, uint64_t b) { return splitmix(splitmix(a) ^ (b + 0x632BE59BD9B4E019ull)); }
 

@@ -19,7 +19,8 @@ struct RandomKey {
   uint64_t occurrence = 0;  // which item of the sample, which epoch, ...
 };
 
-// A stable 64-bit name (FNV-1a, then mixed), for sites and sample keys.
+// A stable 64-bit number for a name: FNV-1a as it is (sites), and mixed (sample keys, init).
+uint64_t name_id(std::string_view text);
 uint64_t hash_name(std::string_view text);
 uint64_t mix_hash(uint64_t a, uint64_t b);
 

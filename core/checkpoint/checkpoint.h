@@ -13,12 +13,13 @@
 
 namespace loom {
 
-// A tensor under its global name. One rank holds it whole; a rank that holds a part says which.
+// A tensor under its global name, or a part of it, which then says which.
 struct NamedTensor {
   std::string name;
   Tensor tensor;
   std::vector<int64_t> shape{};  // of the global tensor; read only when box is set
   Box box{};                     // which part `tensor` is; no dimensions = the whole
+  bool counted = true;           // false: another rank holds the same part and saves it
 };
 
 struct CheckpointInfo {
@@ -26,9 +27,9 @@ struct CheckpointInfo {
   std::string folder;
 };
 
-// Writes step-N, replacing an existing one of that step at once. Returns the folder. EnvironmentError (with path and
-// "disk full" or the system's words) leaves everything saved before as it was. Also removes what crashed saves left
-// behind.
+// Writes step-N from whole tensors (gather_tensors in parts.h), replacing an existing one of that step at once. Returns
+// the folder. EnvironmentError (with path and "disk full" or the system's words) leaves everything saved before as it
+// was. Also removes what crashed saves left behind.
 std::string save_checkpoint(const std::string& run_dir, int64_t step, const std::vector<NamedTensor>& tensors,
                             const std::string& extra_json = "{}");
 
@@ -49,8 +50,9 @@ struct LoadOptions {
   bool verify = true;  // checksums of all files read
 };
 
-// Fills the tensors by name; nothing is changed unless all names, dtypes, shapes and checksums agree. UserError in one
-// line otherwise, with the nearest name. Returns the manifest, whose `extra` holds everything else.
+// Fills the tensors by name (several parts of one are allowed); nothing is changed unless all names, dtypes, shapes and
+// checksums agree. UserError in one line otherwise, with the nearest name. Returns the manifest, whose `extra` holds
+// everything else.
 Manifest load_checkpoint(const std::string& folder, const std::vector<NamedTensor>& tensors,
                          const LoadOptions& options = {});
 

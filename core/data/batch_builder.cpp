@@ -1,187 +1,198 @@
-// Rows are appended sample by sample, items modality by modality; nothing is sorted, so a plan's order is the batch's
-// order.
+// A rank's tensors from the plan's streams (stream_builder.h). Nothing is sorted, so a plan's order is the batch's
+// order; one rank is the case in which every piece is whole.
 #include "core/data/batch_builder.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/base/error.h"
+#include "core/base/faults.h"
+#include "core/data/stream_builder.h"
+#include "core/step/placement.h"
 
 namespace loom {
 namespace {
 
-struct Span {
-  const PreparedSample* sample = nullptr;
-  int64_t tokens = 0;  // of its beginning
-};
-
-struct Items {
-  std::vector<Tensor> media;
-  std::vector<int64_t> slots;
-  int64_t outputs = 0;
-  bool permuted = false;
-};
+using Samples = std::vector<const PreparedSample*>;
 
 Tensor longs(const std::vector<int64_t>& values) { return at::tensor(at::IntArrayRef(values), at::kLong); }
 
-[[noreturn]] void layout_mistake(const ItemPlace& place, const Verdict& verdict, const std::string& what) {
-  throw PluginError(concat("encoders.", place.modality, ": layout() of an item of ", verdict.name, ": ", what));
+const PreparedSample& contents(const StepPlan& plan, const Samples& samples, int64_t index, int rank) {
+  const PreparedSample* sample = samples.at(static_cast<size_t>(index));
+  LOOM_CHECK(sample != nullptr, "rank ", rank, " has no contents of ", plan.samples[static_cast<size_t>(index)].name);
+  return *sample;
 }
 
-void append_partition(const std::string& name, const ItemPartition& part, SegmentKey key, const ItemPlace& place,
-                      const Verdict& verdict, Partitions& out) {
-  const int64_t rows = std::accumulate(part.lengths.begin(), part.lengths.end(), int64_t{0});
-  if (name.empty() && rows != place.meta.tokens) {
-    layout_mistake(place, verdict,
-                   concat("the default partition has ", rows, " rows, measure() said ", place.meta.tokens));
-  }
-  if (part.position_axes < 1 ||
-      (!part.positions.empty() && static_cast<int64_t>(part.positions.size()) != rows * part.position_axes)) {
-    layout_mistake(place, verdict,
-                   concat("partition '", name, "' has ", part.positions.size(), " positions; expected ", rows,
-                          " rows x ", part.position_axes, " axes"));
-  }
-  const bool first = out.find(name) == out.end();
-  Segments& segments = out[name];
-  if (first) segments.position_axes = part.position_axes;
-  if (segments.position_axes != part.position_axes) {
-    layout_mistake(place, verdict,
-                   concat("partition '", name, "' has ", part.position_axes, " position axes, an item before it had ",
-                          segments.position_axes));
-  }
-  for (const int64_t length : part.lengths) {
-    if (length < 0) layout_mistake(place, verdict, concat("partition '", name, "' has a segment of ", length, " rows"));
-    std::vector<int64_t> positions;
-    if (!part.positions.empty()) {
-      const auto begin = part.positions.begin() + static_cast<std::ptrdiff_t>(key.first_row * part.position_axes);
-      positions.assign(begin, begin + static_cast<std::ptrdiff_t>(length * part.position_axes));
-    }
-    segments.append(length, key, positions);
-    key.first_row += length;
+void check_slots(const PreparedSample& sample, const Verdict& verdict) {
+  for (const ItemPlace& place : verdict.items) {
+    for (int64_t row = place.begin; place.begin >= 0 && row < std::min(place.begin + place.slots, verdict.tokens);
+         ++row)
+      LOOM_CHECK(sample.supervised[static_cast<size_t>(row)] == 0, "a media slot of ", verdict.name, " is supervised");
   }
 }
 
-void append_permutation(const ItemLayout& layout, const ItemPlace& place, const Verdict& verdict, Items& items,
-                        ItemBatch& batch) {
-  const int64_t outputs = place.meta.outputs;
-  if (layout.permutation.empty()) {
-    for (int64_t row = 0; row < outputs; ++row) batch.permutation.push_back(items.outputs + row);
-    return;
-  }
-  std::vector<bool> used(static_cast<size_t>(outputs), false);
-  bool good = static_cast<int64_t>(layout.permutation.size()) == outputs;
-  for (size_t i = 0; good && i < layout.permutation.size(); ++i) {
-    const int64_t row = layout.permutation[i];
-    good = row >= 0 && row < outputs && !used[static_cast<size_t>(row)];
-    if (good) used[static_cast<size_t>(row)] = true;
-    batch.permutation.push_back(items.outputs + row);
-  }
-  if (!good) layout_mistake(place, verdict, concat("permutation is not one of its ", outputs, " output rows"));
-  items.permuted = true;
-}
-
-void append_item(const PreparedSample& sample, size_t index, int64_t row, const BatchModalities& modalities,
-                 ModelBatch& batch, std::map<std::string, Items>& all) {
-  const ItemPlace& place = sample.verdict.items[index];
-  const auto modality = modalities.find(place.modality);
-  LOOM_CHECK(modality != modalities.end(), sample.verdict.name, " has an item of modality ", place.modality,
-             " without encoder");
-  ItemBatch& out = batch.items[place.modality];
-  Items& items = all[place.modality];
-  const SegmentKey key{sample.verdict.sample, static_cast<uint64_t>(index) + 1, 0};
-  const ItemLayout layout = modality->second.encoder->layout(place.meta);
-  if (layout.partitions.find("") == layout.partitions.end())
-    layout_mistake(place, sample.verdict, "there is no default partition ''");
-  for (const auto& [name, part] : layout.partitions)
-    append_partition(name, part, key, place, sample.verdict, out.encoder);
-  append_permutation(layout, place, sample.verdict, items, out);
-  out.connector[""].append(place.meta.outputs, key);
-  out.connector["slots"].append(place.slots, key);
-  for (int64_t slot = 0; slot < place.slots; ++slot) {
-    LOOM_CHECK(sample.supervised[static_cast<size_t>(place.begin + slot)] == 0, "a media slot of ", sample.verdict.name,
-               " is supervised");
-    items.slots.push_back(row + place.begin + slot);
-  }
-  items.media.push_back(sample.media[index]);
-  items.outputs += place.meta.outputs;
-}
-
-ModelBatch assemble(const std::vector<Span>& spans, const BatchModalities& modalities, bool prompt) {
-  ModelBatch batch;
-  Segments& text = batch.text[""];
+// Tokens of this rank's rows, and its loss rows. A row's target is the sample's next token, on whichever rank it lies.
+void build_text(const StepPlan& plan, const MicrobatchPlan& microbatch, const Samples& samples,
+                const std::vector<StreamItem>& text, int rank, bool prompt, ModelBatch& batch) {
   std::vector<int64_t> tokens, loss_rows, targets;
-  std::map<std::string, Items> all;
-  for (const Span& span : spans) {
-    const PreparedSample& sample = *span.sample;
-    LOOM_CHECK(sample.verdict.ok, "a skipped sample in a batch: ", sample.verdict.name);
-    const int64_t row = static_cast<int64_t>(tokens.size());
-    text.append(span.tokens, {sample.verdict.sample, 0, 0});
-    tokens.insert(tokens.end(), sample.tokens.begin(),
-                  sample.tokens.begin() + static_cast<std::ptrdiff_t>(span.tokens));
+  for (const LocalPiece& local : pieces_on(text, rank)) {
+    const int64_t index = microbatch.samples[local.item].sample;
+    const Verdict& verdict = plan.samples[static_cast<size_t>(index)];
+    const int64_t begin = local.piece.begin, end = begin + local.piece.rows;
+    if (begin == end) continue;
+    const PreparedSample& sample = contents(plan, samples, index, rank);
+    LOOM_CHECK(static_cast<int64_t>(sample.tokens.size()) >= verdict.tokens &&
+                   sample.supervised.size() == sample.tokens.size(),
+               verdict.name, " has ", sample.tokens.size(), " of ", verdict.tokens, " tokens on rank ", rank);
+    check_slots(sample, verdict);
+    const auto first = sample.tokens.begin();
+    tokens.insert(tokens.end(), first + static_cast<std::ptrdiff_t>(begin), first + static_cast<std::ptrdiff_t>(end));
     if (prompt) {
-      loss_rows.push_back(row + span.tokens - 1);
-    } else {
-      for (int64_t t = 0; t + 1 < span.tokens; ++t) {
-        if (sample.supervised[static_cast<size_t>(t) + 1] == 0) continue;
-        loss_rows.push_back(row + t);
-        targets.push_back(sample.tokens[static_cast<size_t>(t) + 1]);
-      }
+      if (end == verdict.tokens) loss_rows.push_back(local.local_row + local.piece.rows - 1);
+      continue;
     }
-    for (size_t i = 0; i < sample.verdict.items.size(); ++i) {
-      const ItemPlace& place = sample.verdict.items[i];
-      if (place.begin + place.slots <= span.tokens) append_item(sample, i, row, modalities, batch, all);
+    const int64_t known = fault(Fault::slice_before_shift) ? end : verdict.tokens;
+    for (int64_t t = begin; t < end && t + 1 < known; ++t) {
+      if (sample.supervised[static_cast<size_t>(t) + 1] == 0) continue;
+      loss_rows.push_back(local.local_row + t - begin);
+      targets.push_back(sample.tokens[static_cast<size_t>(t) + 1]);
     }
   }
   batch.tokens = longs(tokens);
   batch.loss_rows = longs(loss_rows);
   if (!prompt) batch.targets = longs(targets);
-  for (auto& [modality, items] : all) {
+}
+
+// The media rows of this rank's pieces.
+Tensor build_media(const StepPlan& plan, const std::vector<PlacedItem>& items, const Samples& samples,
+                   const ItemStreams& streams, const BatchModality& use, int rank) {
+  std::vector<Tensor> media;
+  for (const LocalPiece& local : pieces_on(streams.encoder, rank)) {
+    if (local.piece.rows == 0) continue;
+    const PlacedItem& placed = items[local.item];
+    const PreparedSample& sample = contents(plan, samples, placed.sample, rank);
+    const Tensor& whole = sample.media.at(static_cast<size_t>(placed.item));
+    LOOM_CHECK(whole.defined() && whole.size(0) >= local.piece.begin + local.piece.rows, "rank ", rank,
+               " lacks media rows of ", plan.samples[static_cast<size_t>(placed.sample)].name);
+    media.push_back(whole.narrow(0, local.piece.begin, local.piece.rows));
+  }
+  if (media.empty()) return at::empty({0, use.encoder->media_width()}, at::TensorOptions(use.compute));
+  return at::cat(media).to(use.compute);
+}
+
+// Are a modality's embeddings rows of a stream of their own?
+bool streamed(const StepPlan& plan, const PlacedItem& item, const std::string& modality, const BatchModality& use) {
+  const Verdict& verdict = plan.samples.at(static_cast<size_t>(item.sample));
+  const bool out = verdict.items.at(static_cast<size_t>(item.item)).begin < 0;
+  LOOM_CHECK(out != use.stream.empty(), "the ", modality, " items of ", verdict.name,
+             out ? " are not in the text, and its embeddings are no stream"
+                 : concat(" are in the text, and its embeddings are the stream ", use.stream));
+  return out;
+}
+
+ModelBatch assemble(const StepPlan& plan, const MicrobatchPlan& microbatch, const Samples& samples,
+                    const BatchModalities& modalities, int rank, bool prompt) {
+  ModelBatch batch;
+  const std::vector<StreamItem> text = text_items(plan, microbatch);
+  batch.text = local_partitions(text, rank);
+  batch.text[""];
+  build_text(plan, microbatch, samples, text, rank, prompt, batch);
+
+  std::map<std::string, std::vector<StreamItem>> embeddings;  // of modalities with a stream of their own
+  for (const auto& [modality, use] : modalities) {
+    if (use.stream.empty()) continue;
+    LOOM_CHECK(batch.text.find(use.stream) == batch.text.end(), "two modalities make the stream ", use.stream);
+    const std::vector<StreamItem>& items = embeddings[modality] = embedding_items(plan, microbatch, text, modality);
+    Partitions local = local_partitions(items, rank);
+    batch.text.emplace(use.stream, std::move(local[""]));
+  }
+  for (const auto& [modality, items] : microbatch.items) {
+    if (items.empty()) continue;
+    const auto found = modalities.find(modality);
+    LOOM_CHECK(found != modalities.end(), plan.samples.at(static_cast<size_t>(items.front().sample)).name,
+               " has an item of modality ", modality, " without encoder");
+    const BatchModality& use = found->second;
+    const ItemStreams streams = item_streams(plan, items, modality, use);
     ItemBatch& out = batch.items[modality];
-    out.media = at::cat(items.media).to(modalities.at(modality).compute);
-    out.slots = longs(items.slots);
-    if (!items.permuted) out.permutation.clear();
+    out.media = build_media(plan, items, samples, streams, use, rank);
+    out.encoder = local_partitions(streams.encoder, rank);
+    out.connector = local_partitions(streams.connector, rank);
+    out.to_connector = move_to_connector(streams, rank);
+    bool own_stream = false;
+    for (const PlacedItem& item : items) own_stream = streamed(plan, item, modality, use);
+    const SlotRows slots = own_stream ? slots_in_stream(plan, microbatch, items, embeddings.at(modality), rank)
+                                      : slots_in_text(plan, microbatch, items, text, rank);
+    out.slots = longs(slots.slots);
+    out.to_backbone = move_to_backbone(streams, slots, rank);
   }
   return batch;
 }
 
+// One microbatch on one rank: of each sample the first tokens, with the items that lie within them. Items that are not
+// in the text are always shown.
+ModelBatch assemble_alone(const Samples& samples, const std::vector<int64_t>& tokens, const BatchModalities& modalities,
+                          bool prompt) {
+  StepPlan plan;
+  MicrobatchPlan& microbatch = plan.microbatches.emplace_back();
+  for (size_t s = 0; s < samples.size(); ++s) {
+    const int64_t index = static_cast<int64_t>(s);
+    Verdict& verdict = plan.samples.emplace_back(samples[s]->verdict);
+    verdict.tokens = tokens[s];
+    microbatch.samples.push_back({index, {{0, 0, tokens[s]}}});
+    microbatch.tokens += tokens[s];
+    for (size_t i = 0; i < verdict.items.size(); ++i) {
+      const ItemPlace& place = verdict.items[i];
+      if (place.begin >= 0 && place.begin + place.slots > tokens[s]) continue;
+      microbatch.items[place.modality].push_back({index, static_cast<int64_t>(i), {{0, 0, place.meta.tokens}}});
+    }
+  }
+  return assemble(plan, microbatch, samples, modalities, 0, prompt);
+}
+
 }  // namespace
 
-BatchModalities batch_modalities(MultimodalModel& model) {
+BatchModalities batch_modalities(const MultimodalModel& model) {
   BatchModalities out;
-  for (const auto& [modality, bound] : model.parts().encoders)
-    out[modality] = {&model.encoder(modality), bound->options().compute};
+  for (const auto& [modality, bound] : model.parts().encoders) {
+    out[modality] = {&model.encoder(modality), bound->options().compute, model.features_partition(modality),
+                     model.bridge_stream(modality)};
+  }
   return out;
 }
 
-ModelBatch build_batch(const std::vector<const PreparedSample*>& samples, const BatchModalities& modalities) {
-  std::vector<Span> spans;
-  for (const PreparedSample* sample : samples) spans.push_back({sample, static_cast<int64_t>(sample->tokens.size())});
-  return assemble(spans, modalities, false);
+ModelBatch build_batch(const StepPlan& plan, size_t microbatch, const std::vector<const PreparedSample*>& samples,
+                       const BatchModalities& modalities, int rank) {
+  LOOM_CHECK(rank >= 0 && rank < plan.layout.world && samples.size() == plan.samples.size(), "rank ", rank, " of ",
+             plan.layout.world, ", ", samples.size(), " of ", plan.samples.size(), " samples");
+  return assemble(plan, plan.microbatches.at(microbatch), samples, modalities, rank, false);
 }
 
-ModelBatch build_batch(const LoadedStep& step, size_t microbatch, MultimodalModel& model) {
+ModelBatch build_batch(const LoadedStep& step, size_t microbatch, const MultimodalModel& model) {
+  const BatchModalities modalities = batch_modalities(model);
+  if (microbatch >= step.plan.microbatches.size()) return assemble_alone({}, {}, modalities, false);
   std::vector<const PreparedSample*> samples;
-  if (microbatch < step.plan.microbatches.size()) {
-    for (const int64_t index : step.plan.microbatches[microbatch].samples)
-      samples.push_back(&step.samples.at(static_cast<size_t>(index)));
-  }
-  return build_batch(samples, batch_modalities(model));
+  for (const PreparedSample& sample : step.samples) samples.push_back(sample.tokens.empty() ? nullptr : &sample);
+  return build_batch(step.plan, microbatch, samples, modalities, model.comm().rank());
+}
+
+ModelBatch build_batch(const std::vector<const PreparedSample*>& samples, const BatchModalities& modalities) {
+  std::vector<int64_t> tokens;
+  for (const PreparedSample* sample : samples) tokens.push_back(static_cast<int64_t>(sample->tokens.size()));
+  return assemble_alone(samples, tokens, modalities, false);
 }
 
 ModelBatch build_prompt_batch(const std::vector<const PreparedSample*>& samples, const BatchModalities& modalities) {
-  std::vector<Span> spans;
+  std::vector<int64_t> tokens;
   for (const PreparedSample* sample : samples) {
     const auto first = std::find(sample->supervised.begin(), sample->supervised.end(), 1);
-    const int64_t tokens = first - sample->supervised.begin();
-    LOOM_CHECK(tokens > 0, "an empty prompt: ", sample->verdict.name);
-    spans.push_back({sample, tokens});
+    tokens.push_back(first - sample->supervised.begin());
+    LOOM_CHECK(tokens.back() > 0, "an empty prompt: ", sample->verdict.name);
   }
-  return assemble(spans, modalities, true);
+  return assemble_alone(samples, tokens, modalities, true);
 }
 
-ModelBatch build_prompt_batch(const std::vector<const PreparedSample*>& samples, MultimodalModel& model) {
+ModelBatch build_prompt_batch(const std::vector<const PreparedSample*>& samples, const MultimodalModel& model) {
   return build_prompt_batch(samples, batch_modalities(model));
 }
 

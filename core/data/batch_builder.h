@@ -16,18 +16,25 @@ namespace loom {
 struct BatchModality {
   const Encoder* encoder = nullptr;
   at::ScalarType compute = at::kFloat;  // what media is cast to
+  std::string outputs{};                // partition of the encoder's "features"
+  std::string stream{};                 // of the backbone, when embeddings are rows of a stream of their own
 };
 using BatchModalities = std::map<std::string, BatchModality>;
 
-BatchModalities batch_modalities(MultimodalModel& model);
+BatchModalities batch_modalities(const MultimodalModel& model);
 
-// Row t is a loss row when token t + 1 of the same sample is supervised; its target is that token.
+// What `rank` holds of a microbatch. `samples` are parallel to plan.samples; those of which this rank holds nothing may
+// be null. Row t is a loss row when token t + 1 of the same sample is supervised, wherever that token lies.
+ModelBatch build_batch(const StepPlan& plan, size_t microbatch, const std::vector<const PreparedSample*>& samples,
+                       const BatchModalities& modalities, int rank);
+// A microbatch of the loaded step's plan on the model's rank.
+ModelBatch build_batch(const LoadedStep& step, size_t microbatch, const MultimodalModel& model);
+// All of these samples on one rank, in one microbatch.
 ModelBatch build_batch(const std::vector<const PreparedSample*>& samples, const BatchModalities& modalities);
-// A microbatch of the step's plan; one that the plan does not have has no rows.
-ModelBatch build_batch(const LoadedStep& step, size_t microbatch, MultimodalModel& model);
 
-// For generation: each sample up to its first supervised token; its last row is its only loss row; no targets.
+// For generation, on one rank: each sample up to its first supervised token; its last row is its only loss row; no
+// targets.
 ModelBatch build_prompt_batch(const std::vector<const PreparedSample*>& samples, const BatchModalities& modalities);
-ModelBatch build_prompt_batch(const std::vector<const PreparedSample*>& samples, MultimodalModel& model);
+ModelBatch build_prompt_batch(const std::vector<const PreparedSample*>& samples, const MultimodalModel& model);
 
 }  // namespace loom

@@ -207,7 +207,8 @@ LoadedStep StepLoader::collect() {
     check_skip_rate();
   }
   samples_per_step_ = static_cast<int64_t>(out.samples.size());
-  out.plan = make_step_plan(current_.next_step, std::move(verdicts), preparer_.options().budget, current_.position);
+  out.plan = make_step_plan(current_.next_step, std::move(verdicts), preparer_.options().budget, current_.position,
+                            options_.layout);
   ++current_.next_step;
   count_epochs(current_);
   out.after = current_;

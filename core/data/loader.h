@@ -40,11 +40,12 @@ struct LoaderOptions {
   int64_t prefetch_steps = 2;        // prepared ahead
   int64_t prefetch_bytes = 1 << 30;  // of prepared samples that wait
   std::string journal;               // path of skips.jsonl; empty = in memory only
+  WorldLayout layout;                // of the ranks that the plan is for
 };
 
 struct LoadedStep {
   StepPlan plan;
-  std::vector<PreparedSample> samples;  // parallel to plan.samples
+  std::vector<PreparedSample> samples;  // parallel to plan.samples; on several ranks those of this rank have contents
   LoaderState after;                    // to be saved with the weights of this step
 };
 

@@ -86,10 +86,12 @@ void Preparer::check_source(const Source& source) const {
   for (const std::string& modality : source.modalities()) use_of(modality, concat("data source ", source.name()));
 }
 
-PreparedSample Preparer::prepare(const Source& source, int64_t index, uint64_t position, uint64_t epoch) const {
-  RawSample raw;
+PreparedSample Preparer::prepare(const Source& source, int64_t index, uint64_t position, uint64_t epoch,
+                                 RawSample* raw) const {
+  RawSample own;
+  RawSample& read = raw != nullptr ? *raw : own;
   try {
-    guarded([&] { raw = source.read(index); });
+    guarded([&] { read = source.read(index); });
   } catch (const Refusal& refusal) {
     PreparedSample out;
     out.verdict.position = position;
@@ -97,7 +99,7 @@ PreparedSample Preparer::prepare(const Source& source, int64_t index, uint64_t p
     out.verdict.name = source.sample_name(index);
     return skip(std::move(out), refusal);
   }
-  return prepare(raw, position, epoch);
+  return prepare(read, position, epoch);
 }
 
 PreparedSample Preparer::prepare(const RawSample& raw, uint64_t position, uint64_t epoch) const {
@@ -114,6 +116,36 @@ PreparedSample Preparer::prepare(const RawSample& raw, uint64_t position, uint64
   return out;
 }
 
+// Everything about an item but where its slots lie.
+ItemPlace Preparer::place_item(const Media& media, const std::string& who) const {
+  const std::string& modality = media.info.modality;
+  const ModalityUse& use = use_of(modality, who);
+  ItemPlace place;
+  place.modality = modality;
+  guarded([&] { place.meta = use.encoder->measure(media.info); });
+  const ItemMeta& meta = place.meta;
+  if (meta.tokens < 0 || meta.outputs < 0) {
+    throw PluginError(concat("encoders.", modality, ": measure() gave ", meta.tokens, " tokens and ", meta.outputs,
+                             " outputs for ", who));
+  }
+  if (meta.tokens == 0 || meta.outputs == 0) throw Refusal{concat("its ", modality, " gives no rows")};
+  if (meta.outputs % use.merge != 0) {
+    throw Refusal{concat("its ", modality, " gives ", meta.outputs,
+                         " encoder outputs, which the connector's merge factor ", use.merge, " does not divide")};
+  }
+  place.slots = meta.outputs / use.merge;
+  if (!use.divisible) return place;
+  ItemLayout layout;
+  guarded([&] { layout = use.encoder->layout(meta); });
+  if (layout.whole) return place;
+  std::string mistake = layout_mistake(layout, meta);
+  if (mistake.empty()) mistake = outputs_mistake(layout, meta, use.outputs);
+  if (!mistake.empty())
+    throw PluginError(concat("encoders.", modality, ": layout() of an item of ", who, ": ", mistake));
+  place.cuts = legal_cuts(layout, use.outputs, use.merge);
+  return place;
+}
+
 void Preparer::lay_out(const RawSample& raw, PreparedSample& out) const {
   if (raw.parts.empty()) throw Refusal{"the sample is empty"};
   const Tokenizer& tokenizer = *options_.tokenizer;
@@ -127,26 +159,13 @@ void Preparer::lay_out(const RawSample& raw, PreparedSample& out) const {
       for (const int64_t token : tokenizer.encode(part.text)) add(token, part.supervised);
       continue;
     }
-    const std::string& modality = part.media.info.modality;
-    const ModalityUse& use = use_of(modality, raw.name);
-    ItemPlace place;
-    place.modality = modality;
-    place.begin = static_cast<int64_t>(out.tokens.size());
-    guarded([&] { place.meta = use.encoder->measure(part.media.info); });
-    if (place.meta.tokens < 0 || place.meta.outputs < 0) {
-      throw PluginError(concat("encoders.", modality, ": measure() gave ", place.meta.tokens, " tokens and ",
-                               place.meta.outputs, " outputs for ", raw.name));
-    }
-    if (place.meta.tokens == 0 || place.meta.outputs == 0) throw Refusal{concat("its ", modality, " gives no rows")};
-    if (place.meta.outputs % use.merge != 0) {
-      throw Refusal{concat("its ", modality, " gives ", place.meta.outputs,
-                           " encoder outputs, which the connector's merge factor ", use.merge, " does not divide")};
-    }
-    place.slots = place.meta.outputs / use.merge;
+    ItemPlace place = place_item(part.media, raw.name);
+    const bool in_text = options_.modalities.at(place.modality).in_text;
+    place.begin = in_text ? static_cast<int64_t>(out.tokens.size()) : -1;
     // Checked before the rows are made: a refused size must not cost memory.
-    if (place.slots <= options_.budget) {
+    if (in_text && place.slots <= options_.budget) {
       for (int64_t i = 0; i < place.slots; ++i) add(0, false);
-    } else {
+    } else if (in_text) {
       out.verdict.tokens += place.slots;
     }
     out.verdict.items.push_back(std::move(place));

@@ -23,6 +23,12 @@ OverLong parse_over_long(const ConfigValue& value);
 struct ModalityUse {
   const Encoder* encoder = nullptr;
   int64_t merge = 1;  // encoder outputs per LLM slot, of the connector
+  // May items be divided over ranks (no unit of encoder or connector mixes `whole`)? Then verdicts name the legal cuts:
+  // those of the layout at which the outputs divide by `merge`.
+  bool divisible = false;
+  std::string outputs{};  // partition of the encoder's "features"
+  // Do its embeddings take rows of the text? If not they are a stream of their own, and cost no tokens.
+  bool in_text = true;
 };
 
 struct PreparerOptions {
@@ -41,8 +47,10 @@ class Preparer {
   // or measured becomes a skip with a reason; UserError for what the whole recipe must mend (over_long: error, a
   // modality without encoder).
   PreparedSample prepare(const RawSample& raw, uint64_t position = 0, uint64_t epoch = 0) const;
-  // The same for a sample that has yet to be read; an error while reading makes it a skip, too.
-  PreparedSample prepare(const Source& source, int64_t index, uint64_t position = 0, uint64_t epoch = 0) const;
+  // The same for a sample that has yet to be read; an error while reading makes it a skip, too. What was read is handed
+  // back in `raw` when somebody wants it.
+  PreparedSample prepare(const Source& source, int64_t index, uint64_t position = 0, uint64_t epoch = 0,
+                         RawSample* raw = nullptr) const;
   // UserError when a source gives media that no encoder of the recipe takes.
   void check_source(const Source& source) const;
 
@@ -51,6 +59,7 @@ class Preparer {
  private:
   const ModalityUse& use_of(const std::string& modality, const std::string& who) const;
   void lay_out(const RawSample& raw, PreparedSample& out) const;
+  ItemPlace place_item(const Media& media, const std::string& who) const;
   void prepare_media(const RawSample& raw, uint64_t epoch, PreparedSample& out) const;
 
   PreparerOptions options_;

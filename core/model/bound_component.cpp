@@ -19,12 +19,20 @@ bool is_frozen(const std::string& name, const std::vector<std::string>& patterns
   return false;
 }
 
+// Index, in the whole parameter, of the first element of a box of whole rows.
+int64_t first_element(const BufferEntry& entry) {
+  int64_t row = 1;
+  for (size_t d = 1; d < entry.global_shape.size(); ++d) row *= entry.global_shape[d];
+  return entry.box.offset.empty() ? 0 : entry.box.offset.front() * row;
+}
+
 template <class Scalar>
-void fill(Scalar* out, int64_t n, const Init& init, const Philox& random) {
+void fill(Scalar* out, int64_t first, int64_t n, const Init& init, const Philox& random) {
   for (int64_t i = 0; i < n; ++i) {
     double value = init.scale;
-    if (init.kind == Init::Kind::normal) value = init.scale * random.normal(i);
-    if (init.kind == Init::Kind::uniform) value = init.scale * (2 * random.uniform(i) - 1);
+    const auto index = static_cast<uint64_t>(first + i);
+    if (init.kind == Init::Kind::normal) value = init.scale * random.normal(index);
+    if (init.kind == Init::Kind::uniform) value = init.scale * (2 * random.uniform(index) - 1);
     out[i] = static_cast<Scalar>(value);
   }
 }
@@ -32,8 +40,18 @@ void fill(Scalar* out, int64_t n, const Init& init, const Philox& random) {
 }  // namespace
 
 BoundComponent::BoundComponent(std::shared_ptr<Component> component, Declarations declarations, BindOptions options)
-    : component_(std::move(component)), declarations_(std::move(declarations)), options_(std::move(options)) {
+    : component_(std::move(component)),
+      declarations_(std::move(declarations)),
+      options_(std::move(options)),
+      states_(declarations_.states),
+      comm_(options_.comm != nullptr ? options_.comm : &alone()) {
   if (declarations_.units.empty()) throw PluginError(concat(name(), ": declares no unit"));
+  const int world = comm_->world(), shard = options_.shard == 0 ? world : options_.shard;
+  if (shard < 1 || world % shard != 0) {
+    throw UserError(concat(name(), ": weights cannot be sharded over ", shard, " of ", world,
+                           " ranks; the number must divide the world"));
+  }
+  const Sharding sharding{comm_, block_group(comm_->rank(), world, shard), stride_group(comm_->rank(), world, shard)};
   places_.resize(declarations_.params.size());
   bound_.resize(declarations_.params.size());
   for (int unit = 0; unit < units(); ++unit) {
@@ -48,9 +66,9 @@ BoundComponent::BoundComponent(std::shared_ptr<Component> component, Declaration
       if (entries.empty()) continue;
       UnitBuffer::Options buffer{trainable, options_.master, options_.compute, options_.always_slab};
       buffers_.push_back(std::make_unique<UnitBuffer>(concat(name(), ".", declarations_.units[unit].name),
-                                                      std::move(entries), buffer));
-      for (size_t e = 0; e < buffers_.back()->entries().size(); ++e) {
-        const int param = buffers_.back()->entries()[e].param;
+                                                      std::move(entries), buffer, sharding));
+      for (size_t e = 0; e < buffers_.back()->params().size(); ++e) {
+        const int param = buffers_.back()->params()[e].param;
         places_[param] = {buffers_.back().get(), e};
         bound_[param] = buffers_.back()->weight(e);
       }
@@ -63,6 +81,16 @@ BoundComponent::BoundComponent(std::shared_ptr<Component> component, Declaration
       if (std::find(reads.begin(), reads.end(), buffer) == reads.end()) reads.push_back(buffer);
     }
   }
+  // In backward order the lowest unit that reads a trainable parameter is the last one to contribute to its buffer.
+  reduces_.resize(declarations_.units.size());
+  for (const auto& buffer : buffers_) {
+    if (!buffer->trainable()) continue;
+    int last = units();
+    for (const BufferEntry& param : buffer->params()) {
+      for (const int user : declarations_.params[static_cast<size_t>(param.param)].users) last = std::min(last, user);
+    }
+    reduces_[static_cast<size_t>(last)].push_back(buffer.get());
+  }
 }
 
 void BoundComponent::init_weights(uint64_t seed) {
@@ -73,14 +101,19 @@ void BoundComponent::init_weights(uint64_t seed) {
       const Init& init = declarations_.params[entry.param].init;
       Tensor value = buffer->master_of(e);
       const Philox random({seed, Purpose::init, hash_name(entry.name)});
+      const int64_t first = first_element(entry);
       if (value.scalar_type() == at::kDouble) {
-        fill(value.data_ptr<double>(), entry.numel, init, random);
+        fill(value.data_ptr<double>(), first, entry.numel, init, random);
       } else {
-        fill(value.data_ptr<float>(), entry.numel, init, random);
+        fill(value.data_ptr<float>(), first, entry.numel, init, random);
       }
     }
     buffer->master_written();
   }
+}
+
+void BoundComponent::start_gather(int unit, SlabPool& pool) {
+  for (UnitBuffer* buffer : reads_[unit]) buffer->start_gather(pool);
 }
 
 void BoundComponent::gather(int unit, SlabPool& pool) {
@@ -105,9 +138,37 @@ std::vector<int> BoundComponent::trainable_params(int unit) const {
   return out;
 }
 
-void BoundComponent::accumulate(int param, const Tensor& gradient) {
+void BoundComponent::accumulate(int param, const Tensor& gradient, SlabPool& pool) {
   const Place& place = places_[param];
-  place.buffer->gradient_of(place.entry).add_(gradient);
+  place.buffer->add_gradient(place.entry, gradient, pool);
+}
+
+void BoundComponent::reduce_gradients(int unit, SlabPool& pool) {
+  for (UnitBuffer* buffer : reduces_[unit]) buffer->reduce_gradient(pool);
+}
+
+void BoundComponent::finish_gradients() {
+  for (const auto& buffer : buffers_) {
+    if (buffer->trainable()) buffer->finish_gradient();
+  }
+}
+
+void BoundComponent::end_step() {
+  if (states_.size() == 0) return;
+  const RankGroup world = world_group(comm_->world());
+  for (size_t s = 0; s < states_.size(); ++s) {
+    const StateDecl& decl = declarations_.states[s];
+    Tensor& sum = states_.contribution_at(s);
+    if (decl.reduce == Reduce::sum) {
+      comm_->all_reduce(decl.name, world, sum);
+      continue;
+    }
+    const Tensor all = at::empty({static_cast<int64_t>(world.size()), sum.numel()}, at::kDouble);
+    comm_->all_gather(decl.name, world, sum.reshape({-1}), all.view({-1})).wait();
+    sum.copy_(all.amax(0).view(sum.sizes()));
+  }
+  component_->end_step(states_);
+  states_.clear_contributions();
 }
 
 bool BoundComponent::trainable() const {
@@ -132,7 +193,7 @@ int64_t BoundComponent::params_trainable() const {
 
 int64_t BoundComponent::largest_buffer_bytes() const {
   int64_t n = 0;
-  for (const auto& buffer : buffers_) n = std::max(n, buffer->gathered_bytes());
+  for (const auto& buffer : buffers_) n = std::max(n, buffer->slab_bytes());
   return n;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
-// A component together with its storage: buffers per (unit, trainable or frozen, dtype), the binding of parameters to
-// leaf tensors, and which streams are differentiable. One per component and process; tapes are made from it.
+// A component together with its storage: buffers per (unit, trainable or frozen, dtype), sharded over its parameter
+// mesh, the binding of parameters to leaf tensors, states, and which streams are differentiable. One per component and
+// process; tapes are made from it.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -20,6 +21,8 @@ struct BindOptions {
   std::string origin{};             // "plugin 'vit' (build/lib/...)", for messages
   bool recompute = false;           // every unit; attention results are kept
   std::vector<std::string> frozen;  // full names, prefixes or globs
+  Communicator* comm = nullptr;     // null = one rank
+  int shard = 0;                    // ranks that share one copy of the weights; 0 = all
 };
 
 class BoundComponent {
@@ -35,18 +38,26 @@ class BoundComponent {
 
   // Philox by full name and element index: the same under every layout.
   void init_weights(uint64_t seed);
-  void gather(int unit, SlabPool& pool);  // all buffers this unit reads
+  void start_gather(int unit, SlabPool& pool);  // every start is followed by a gather of the same unit
+  void gather(int unit, SlabPool& pool);        // all buffers this unit reads
   void release(int unit, SlabPool& pool);
   uint64_t generation(int unit) const;                         // of all that it reads
   const std::vector<Tensor>& bound() const { return bound_; }  // by Param index
   std::vector<int> trainable_params(int unit) const;           // Param indices that receive gradients
-  void accumulate(int param, const Tensor& gradient);          // into the gradient buffer
+  // Gradients: into local memory as contributions come; reduced over ranks when the last unit in backward order that
+  // reads a buffer is done; once per step over replicas.
+  void accumulate(int param, const Tensor& gradient, SlabPool& pool);
+  void reduce_gradients(int unit, SlabPool& pool);
+  void finish_gradients();
 
   bool trainable() const;  // any unit
   // Must gradients flow through unit's output streams, given whether its external inputs need them?
   bool unit_differentiable(int unit, bool inputs_need_grad) const;
   std::vector<std::unique_ptr<UnitBuffer>>& buffers() { return buffers_; }
   const std::vector<std::unique_ptr<UnitBuffer>>& buffers() const { return buffers_; }
+  StateTable& states() { return states_; }
+  void end_step();  // reduces contributions over ranks, lets the component update its states, clears contributions
+  Communicator& comm() const { return *comm_; }
   int64_t params_total() const;
   int64_t params_trainable() const;
   int64_t largest_buffer_bytes() const;  // slab size that fits every buffer
@@ -61,9 +72,12 @@ class BoundComponent {
   Declarations declarations_;
   BindOptions options_;
   std::vector<std::unique_ptr<UnitBuffer>> buffers_;
-  std::vector<Place> places_;                    // by Param index
-  std::vector<std::vector<UnitBuffer*>> reads_;  // by unit
+  std::vector<Place> places_;                      // by Param index
+  std::vector<std::vector<UnitBuffer*>> reads_;    // by unit
+  std::vector<std::vector<UnitBuffer*>> reduces_;  // by unit: buffers whose last contribution in a pass is its
   std::vector<Tensor> bound_;
+  StateTable states_;
+  Communicator* comm_;
 };
 
 }  // namespace loom

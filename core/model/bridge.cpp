@@ -4,20 +4,41 @@
 #include <c10/core/GradMode.h>
 
 #include "core/base/error.h"
+#include "core/comm/communicator.h"
 
 namespace loom {
 
-Tensor bridge_forward(const Tensor& hidden, const Tensor& slots, const Tensor& rows) {
+Tensor move_rows(Communicator& comm, std::string_view what, const RowMove& move, const Tensor& rows) {
+  if (move.identity) return rows;
+  const c10::AutoGradMode no_grad(false);
+  const int64_t width = rows.size(1);
+  Tensor out = at::zeros({move.rows, width}, rows.options());
+  redistribute(comm, what, {{&move.route, rows.detach().contiguous(), out, width}});
+  return out;
+}
+
+Tensor move_rows_adjoint(Communicator& comm, std::string_view what, const RowMove& move, const Tensor& gradient,
+                         int64_t source_rows) {
+  if (move.identity) return gradient;
+  const c10::AutoGradMode no_grad(false);
+  const int64_t width = gradient.size(1);
+  Tensor out = at::zeros({source_rows, width}, gradient.options());
+  redistribute_adjoint(comm, what, {{&move.route, out, gradient.contiguous(), width}});
+  return out;
+}
+
+Tensor bridge_forward(const Tensor& hidden, const Tensor& slots, const Tensor& rows, BridgeMode mode) {
   LOOM_CHECK(slots.size(0) == rows.size(0), "the bridge has ", slots.size(0), " slots for ", rows.size(0),
              " embeddings");
   const c10::AutoGradMode no_grad(false);
-  return hidden.index_copy(0, slots, rows.to(hidden.scalar_type()));
+  const Tensor values = rows.to(hidden.scalar_type());
+  return mode == BridgeMode::add ? hidden.index_add(0, slots, values) : hidden.index_copy(0, slots, values);
 }
 
-Tensor bridge_backward(Tensor& gradient, const Tensor& slots) {
+Tensor bridge_backward(Tensor& gradient, const Tensor& slots, BridgeMode mode) {
   const c10::AutoGradMode no_grad(false);
   Tensor rows = gradient.index_select(0, slots);
-  gradient = gradient.index_fill(0, slots, 0);
+  if (mode == BridgeMode::replace) gradient = gradient.index_fill(0, slots, 0);
   return rows;
 }
 

@@ -10,7 +10,11 @@ Backbone::~Backbone() = default;
 
 ItemLayout Encoder::layout(const ItemMeta& meta) const { return whole_item(meta.tokens); }
 
+void Component::end_step(StateTable& /*states*/) {}
+
 int64_t Connector::merge() const { return 1; }
+
+std::vector<BridgeTarget> Connector::targets(const BridgeTarget& usual) const { return {usual}; }
 
 BridgeTarget Backbone::bridge_target() const { return {}; }
 

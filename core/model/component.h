@@ -9,6 +9,8 @@
 // or "logits" [n, vocab] without targets.
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "core/base/random.h"
 #include "core/nn/context.h"
@@ -22,6 +24,9 @@ class Component {
   virtual ~Component();
   // Runs one unit on this rank's rows. Never called with zero rows.
   virtual void run(int unit, Streams& s, UnitContext& ctx) = 0;
+  // Once per step, after its gradients and on every rank with equal numbers: new values of declared states from their
+  // values and the step's contributions. Default: nothing changes.
+  virtual void end_step(StateTable& states);
 };
 
 class Encoder : public Component {
@@ -36,16 +41,28 @@ class Encoder : public Component {
                          const Philox& random) const = 0;  // any thread: [tokens, media_width()] float
 };
 
+// How the bridge joins embeddings with a stream of the backbone.
+enum class BridgeMode {
+  replace = 1,  // the slots' rows become the embeddings
+  add,          // the embeddings are added to the slots' rows (deepstack)
+  stream,       // the embeddings are the stream, one segment per sample (cross attention)
+};
+
+// Where the bridge puts a stream of embeddings: into rows of this stream, before this unit runs.
+struct BridgeTarget {
+  std::string stream = "hidden";
+  int unit = 1;
+  BridgeMode mode = BridgeMode::replace;
+  std::string embeddings = "embeddings";  // the connector's output stream
+};
+
 class Connector : public Component {
  public:
   ~Connector() override;
   virtual int64_t merge() const;  // encoder rows per LLM slot; default 1
-};
-
-// Where the bridge puts embeddings: rows of this stream, before this unit runs.
-struct BridgeTarget {
-  std::string stream = "hidden";
-  int unit = 1;
+  // Where its outputs go, given the backbone's own target; default: there, and nowhere else. Streams that the connector
+  // reads besides "features" are outputs of inner units of the encoder.
+  virtual std::vector<BridgeTarget> targets(const BridgeTarget& usual) const;
 };
 
 class Backbone : public Component {

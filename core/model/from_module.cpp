@@ -3,9 +3,17 @@
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
+#include <mutex>
+
 #include "core/base/error.h"
 
 namespace loom {
+namespace {
+
+// LibTorch's generator belongs to the process; ranks that are threads take turns between seeding and drawing.
+std::mutex generator_mutex;
+
+}  // namespace
 
 WrappedModule::WrappedModule(const Declarer& d, Options options, uint64_t seed,
                              const std::function<std::shared_ptr<torch::nn::Module>()>& build,
@@ -18,8 +26,11 @@ WrappedModule::WrappedModule(const Declarer& d, Options options, uint64_t seed,
   unit.mixes = Mixes::whole;
   const Declarer inner = d.unit(std::move(unit));
   random_ = inner.site("generator");
-  at::manual_seed(seed);
-  module_ = build();
+  {
+    const std::lock_guard<std::mutex> lock(generator_mutex);
+    at::manual_seed(seed);
+    module_ = build();
+  }
   for (const auto& named : module_->named_parameters()) inner.adopt(named.key(), named.value());
   if (module_->named_buffers().size() > 0) {
     throw PluginError(
@@ -35,6 +46,7 @@ void WrappedModule::run(Streams& s, UnitContext& ctx) const {
   std::vector<Tensor> outputs;
   for (int64_t i = 0; i < items.count(); ++i) {
     if (items.length(i) == 0) continue;
+    const std::lock_guard<std::mutex> lock(generator_mutex);
     at::manual_seed(ctx.seed_of(random_, i));
     outputs.push_back(call_(rows.narrow(0, items.offsets[i], items.length(i))));
   }

@@ -26,7 +26,7 @@ struct MicrobatchResult {
   TapeCounters counters;
 };
 
-// Global counts that losses are divided by.
+// Global counts that losses are divided by: of the step, over all ranks.
 struct Denominators {
   double supervised_tokens = 1;
   double rows = 1;
@@ -48,20 +48,42 @@ class MultimodalModel {
   std::vector<UnitBuffer*> buffers();         // of all components, in that order
   void init_weights(uint64_t seed);
   void zero_gradients();
-  void weights_written();  // after the optimizer or a load
+  void finish_gradients();  // once per step, after its last microbatch
+  void end_step();          // states take over what the step contributed
+  void weights_written();   // after the optimizer or a load
+  // Gathers all weights and keeps them until released: what follows reads them without communication, so one rank may
+  // evaluate while the others wait. All ranks call both.
+  void hold_weights();
+  void release_weights();
+  Communicator& comm() const;
   Encoder& encoder(const std::string& modality);
-  int64_t merge(const std::string& modality);
+  const Encoder& encoder(const std::string& modality) const;
+  int64_t merge(const std::string& modality) const;
   Backbone& backbone();
+  // Where embeddings of a modality go; the connector's word.
+  const std::vector<BridgeTarget>& targets(const std::string& modality) const { return targets_.at(modality); }
+  // The backbone's stream that consists of them, for BridgeMode::stream; "" when they take rows of the text.
+  std::string bridge_stream(const std::string& modality) const;
+  // Partition of the encoder's "features".
+  std::string features_partition(const std::string& modality) const;
+  // May its items be divided over ranks: does no unit of encoder or connector mix `whole`?
+  bool divisible(const std::string& modality) const;
   const std::vector<std::string>& modalities() const { return modalities_; }
   const ModelParts& parts() const { return parts_; }
 
  private:
   struct Pass;  // the tapes of one microbatch
+  struct Branch;
+  void encode(Pass& pass, const std::string& modality, const ItemBatch& items, TapeContext context);
+  void inject(Pass& pass, int unit, const ModelBatch& batch, StreamMap& streams);
+  void extract(Pass& pass, int unit, const ModelBatch& batch, StreamMap& gradients);
+  void decode_backward(Branch& branch, const std::string& modality, const ItemBatch& items);
   Tensor run(Pass& pass, const ModelBatch& batch, TapeContext context, const char* output);
 
   ModelParts parts_;
   uint64_t seed_;
   std::vector<std::string> modalities_;
+  std::map<std::string, std::vector<BridgeTarget>> targets_;
   SlabPool pool_;
 };
 

@@ -27,6 +27,16 @@ Tape::Tape(BoundComponent& component, SlabPool& pool, TapeContext context)
 
 Tape::~Tape() = default;
 
+TapeCounters& TapeCounters::operator+=(const TapeCounters& more) {
+  units_run += more.units_run;
+  units_recomputed += more.units_recomputed;
+  units_skipped_empty += more.units_skipped_empty;
+  services.split_segments += more.services.split_segments;
+  services.halo_rows += more.services.halo_rows;
+  services.split_sums += more.services.split_sums;
+  return *this;
+}
+
 void Tape::injected(std::string_view stream, bool needs_grad) {
   bool& flag = differentiable_[std::string(stream)];
   flag = flag || needs_grad;
@@ -44,14 +54,18 @@ std::string Tape::unit_name(int unit) const {
   return concat(component_.name(), ".", component_.declarations().units[unit].name);
 }
 
-// Whatever a plugin throws becomes one line that names the plugin; faults that already have a class keep it.
+std::string Tape::who(int unit) const { return concat(unit_name(unit), " (", component_.options().origin, ")"); }
+
+// Whatever a plugin throws becomes one line that names unit and plugin; faults of others keep their class.
 void Tape::call_unit(const Entry& entry, Streams& streams, UnitContext& ctx) {
   const auto blame = [&](const std::string& text) {
     const std::string line = text.substr(0, text.find('\n'));
-    throw PluginError(concat(unit_name(entry.unit), " (", component_.options().origin, ") failed in run: ", line));
+    throw PluginError(concat(who(entry.unit), " failed in run: ", line));
   };
   try {
     component_.component().run(entry.unit, streams, ctx);
+  } catch (const PluginError& error) {
+    throw PluginError(concat(who(entry.unit), ": ", error.what()));
   } catch (const Error&) {
     throw;
   } catch (const c10::Error& error) {
@@ -65,12 +79,32 @@ void Tape::call_unit(const Entry& entry, Streams& streams, UnitContext& ctx) {
   }
 }
 
+void Tape::check_output(const Entry& entry, const StreamDecl& output, const Tensor& value) const {
+  if (output.width == 0) return;
+  if (value.dim() != 2 || value.size(1) != output.width) {
+    throw PluginError(concat(who(entry.unit), ": stream '", output.name, "' was declared [rows, ", output.width,
+                             "], found ", value.sizes()));
+  }
+  const auto partition = context_.partitions->find(output.partition);
+  if (partition == context_.partitions->end()) {
+    throw PluginError(concat(who(entry.unit), ": stream '", output.name, "' was declared on partition '",
+                             output.partition, "', which the layout does not have"));
+  }
+  // A head's logits have the rows that it was asked for.
+  if (value.size(0) == partition->second.rows()) return;
+  if (entry.streams.has("loss_rows") && value.size(0) == entry.streams["loss_rows"].size(0)) return;
+  throw PluginError(concat(who(entry.unit), ": stream '", output.name, "' has ", value.size(0),
+                           " rows, its partition '", output.partition, "' has ", partition->second.rows()));
+}
+
 void Tape::run_unit(Entry& entry, bool recomputing) {
   const bool grad = entry.differentiable && (recomputing || !component_.options().recompute);
   const c10::AutoGradMode mode(grad);
   ContextState state;
   state.declarations = &component_.declarations();
   state.bound = &component_.bound();
+  state.states = &component_.states();
+  state.comm = &component_.comm();
   state.partitions = context_.partitions;
   state.phase = context_.phase;
   state.seed = context_.seed;
@@ -82,6 +116,8 @@ void Tape::run_unit(Entry& entry, bool recomputing) {
   state.cache_site = &cache_site_;
   entry.losses.clear();
   state.losses = &entry.losses;
+  state.counters = &counters_.services;
+  state.attention_plans = &attention_plans_;
   UnitContext ctx(state);
   Streams streams;
   for (const std::string& name : entry.inputs) streams.set(name, entry.streams[name]);
@@ -92,13 +128,10 @@ void Tape::run_unit(Entry& entry, bool recomputing) {
   for (const StreamDecl& output : decl.outputs) {
     if (!streams.has(output.name)) {
       if (output.optional) continue;
-      throw PluginError(concat(unit_name(entry.unit), ": did not set its output stream '", output.name, "'"));
+      throw PluginError(concat(who(entry.unit), ": did not set its output stream '", output.name, "'"));
     }
     const Tensor& value = streams[output.name];
-    if (output.width > 0 && (value.dim() != 2 || value.size(1) != output.width)) {
-      throw PluginError(concat(unit_name(entry.unit), ": stream '", output.name, "' was declared [rows, ", output.width,
-                               "], found ", value.sizes()));
-    }
+    check_output(entry, output, value);
     entry.outputs.emplace(output.name, value);
   }
 }
@@ -112,7 +145,7 @@ void Tape::forward(int unit, StreamMap& streams) {
     const auto found = streams.find(input.name);
     if (found == streams.end()) {
       if (input.optional) continue;
-      throw PluginError(concat(unit_name(entry.unit), ": its input stream '", input.name, "' does not exist here"));
+      throw PluginError(concat(who(entry.unit), ": its input stream '", input.name, "' does not exist here"));
     }
     Tensor leaf = found->second.detach();
     rows = rows || leaf.size(0) > 0;
@@ -126,12 +159,16 @@ void Tape::forward(int unit, StreamMap& streams) {
   }
   entry.differentiable = context_.phase == Phase::train && component_.unit_differentiable(unit, inputs_need_grad);
   entry.empty = !rows;
+  // A rank without rows does not run the unit; its shard is needed by the others all the same.
+  const bool collective = component_.comm().world() > 1;
+  if (!entry.empty || collective) component_.gather(unit, pool_);
+  if (collective && unit + 1 < component_.units()) component_.start_gather(unit + 1, pool_);
+  entry.generation = component_.generation(unit);
   if (entry.empty) {
     ++counters_.units_skipped_empty;
     for (const StreamDecl& output : decl.outputs) streams.insert_or_assign(output.name, empty_output(output, entry));
+    if (collective) component_.release(unit, pool_);
   } else {
-    component_.gather(unit, pool_);
-    entry.generation = component_.generation(unit);
     run_unit(entry, false);
     component_.release(unit, pool_);
     ++counters_.units_run;
@@ -158,9 +195,20 @@ void Tape::backward(int unit, StreamMap& gradients) {
     if (found == gradients.end()) continue;
     output_gradients.insert(gradients.extract(found));
   }
-  if (entry.empty || !entry.differentiable) return;
-
-  component_.gather(unit, pool_);
+  if (!entry.differentiable) return;
+  const bool collective = component_.comm().world() > 1;
+  if (!entry.empty || collective) component_.gather(unit, pool_);
+  if (collective && !entries_.empty() && entries_.back().differentiable)
+    component_.start_gather(entries_.back().unit, pool_);
+  if (entry.empty) {
+    for (const std::string& name : entry.inputs) {
+      const Tensor& input = entry.streams[name];
+      if (input.requires_grad()) gradients.try_emplace(name, at::zeros_like(input.detach()));
+    }
+    component_.reduce_gradients(unit, pool_);
+    if (collective) component_.release(unit, pool_);
+    return;
+  }
   LOOM_CHECK(component_.generation(unit) == entry.generation, unit_name(unit),
              ": the weights changed between forward and backward");
   if (component_.options().recompute) {
@@ -196,9 +244,10 @@ void Tape::backward(int unit, StreamMap& gradients) {
       sum = sum.defined() ? sum + found[i] : found[i];
     }
     for (size_t i = 0; i < params.size(); ++i) {
-      if (found[streams.size() + i].defined()) component_.accumulate(params[i], found[streams.size() + i]);
+      if (found[streams.size() + i].defined()) component_.accumulate(params[i], found[streams.size() + i], pool_);
     }
   }
+  component_.reduce_gradients(unit, pool_);
   component_.release(unit, pool_);
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 // The explicit tape between units of one (component, microbatch). Autograd lives inside a unit; here weights are
-// gathered and released, units are recomputed, and gradients of streams are handed from consumer to producer. Many
-// tapes may be alive.
+// gathered (the next unit's while this one runs) and released, units are recomputed, and gradients of streams are
+// handed from consumer to producer. Many tapes may be alive. Whether a unit takes part in a collective follows from
+// declarations and the plan, never from the rows that a rank happens to have.
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -26,7 +27,10 @@ struct TapeContext {
 struct TapeCounters {
   int64_t units_run = 0;
   int64_t units_recomputed = 0;
-  int64_t units_skipped_empty = 0;
+  int64_t units_skipped_empty = 0;  // this rank had no rows
+  ServiceCounters services;
+
+  TapeCounters& operator+=(const TapeCounters& more);
 };
 
 using StreamMap = std::map<std::string, Tensor, std::less<>>;
@@ -57,7 +61,9 @@ class Tape {
   struct Entry;
   void run_unit(Entry& entry, bool recomputing);
   void call_unit(const Entry& entry, Streams& streams, UnitContext& ctx);
+  void check_output(const Entry& entry, const StreamDecl& output, const Tensor& value) const;
   std::string unit_name(int unit) const;  // "encoders.image.blocks.0"
+  std::string who(int unit) const;        // the same, with the plugin
   Tensor empty_output(const StreamDecl& decl, const Entry& entry) const;
 
   BoundComponent& component_;
@@ -68,6 +74,7 @@ class Tape {
   std::function<double(Denominator)> loss_scale_;
   TapeCounters counters_;
   size_t cache_site_ = 0;
+  AttentionPlans attention_plans_;
   std::map<std::string, bool, std::less<>> differentiable_;
 };
 

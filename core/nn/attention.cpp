@@ -1,4 +1,5 @@
-// From a layer's request to ranges of rows, with or without a KV cache. The arithmetic is in varlen_attention.
+// From a layer's request to ranges of rows, on one rank or several, with or without a KV cache. The arithmetic is in
+// varlen_attention, the exchange in split_attention.
 #include "core/nn/attention.h"
 
 #include <cmath>
@@ -7,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/nn/context.h"
+#include "core/nn/split_attention.h"
 
 namespace loom {
 namespace {
@@ -30,40 +32,64 @@ Tensor Attention::output() {
 }
 
 Attention UnitContext::attention(AttentionSpec spec) {
+  need(Mixes::attention, "attention");
   if (spec.heads <= 0 || spec.kv_heads <= 0 || spec.heads % spec.kv_heads != 0) {
     throw PluginError(concat("attention: ", spec.heads, " heads cannot share ", spec.kv_heads, " key/value heads"));
   }
   return Attention(*this, std::move(spec));
 }
 
-std::vector<AttentionRange> UnitContext::ranges(const AttentionSpec& spec) const {
-  const Segments& queries = segments(spec.partition);
-  const Segments& keys = spec.kv_partition == "=" ? queries : segments(spec.kv_partition);
-  if (queries.count() != keys.count()) {
-    throw PluginError(concat("attention: partition '", spec.partition, "' has ", queries.count(), " segments, '",
-                             spec.kv_partition, "' has ", keys.count()));
+std::shared_ptr<const AttentionPlan> UnitContext::attention_plan(const AttentionSpec& spec) const {
+  std::shared_ptr<const AttentionPlan> made;
+  std::shared_ptr<const AttentionPlan>* plan = &made;
+  if (state_.attention_plans != nullptr) {
+    const std::string key = concat(spec.partition, '\n', spec.kv_partition, '\n', spec.heads, '/', spec.kv_heads);
+    plan = &(*state_.attention_plans)[key];
   }
-  std::vector<AttentionRange> out;
-  out.reserve(queries.count());
-  for (int64_t s = 0; s < queries.count(); ++s) {
-    out.push_back({queries.offsets[s], queries.length(s), keys.offsets[s], keys.length(s)});
+  if (*plan == nullptr) {
+    const Segments& queries = segments(spec.partition);
+    const Segments& keys = spec.kv_partition == "=" ? queries : segments(spec.kv_partition);
+    if (queries.splits.empty() && keys.splits.empty() && queries.count() != keys.count()) {
+      throw PluginError(concat("attention: partition '", spec.partition, "' has ", queries.count(), " segments, '",
+                               spec.kv_partition, "' has ", keys.count()));
+    }
+    *plan = std::make_shared<AttentionPlan>(plan_attention(queries, keys, spec.heads, spec.kv_heads, rank()));
   }
-  return out;
+  return *plan;
+}
+
+void UnitContext::check_attention(const AttentionSpec& spec, const Tensor& q, const Tensor& k, const Tensor& v) const {
+  const int64_t q_rows = segments(spec.partition).rows();
+  const int64_t k_rows = spec.kv_partition == "=" ? q_rows : segments(spec.kv_partition).rows();
+  const auto fits = [](const Tensor& x, int64_t rows, int64_t columns) {
+    return x.dim() == 2 && x.size(0) == rows && x.size(1) == columns;
+  };
+  const int64_t kv_columns = spec.kv_heads * spec.head_dim;
+  if (fits(q, q_rows, spec.heads * spec.head_dim) && fits(k, k_rows, kv_columns) && fits(v, k_rows, kv_columns)) return;
+  throw PluginError(concat("attention: q ", q.sizes(), ", k ", k.sizes(), ", v ", v.sizes(), "; expected [", q_rows,
+                           ", ", spec.heads * spec.head_dim, "] and [", k_rows, ", ", kv_columns, "]"));
 }
 
 Tensor UnitContext::run_attention(const AttentionSpec& spec, const Tensor& q, const Tensor& k, const Tensor& v) {
   if (state_.cache != nullptr && spec.causal && spec.kv_partition == "=") return cached_attention(spec, q, k, v);
+  check_attention(spec, q, k, v);
   const VarlenShape shape = shape_of(spec);
-  if (state_.kept == nullptr) return varlen_attention(q, k, v, ranges(spec), shape, nullptr, nullptr);
-  if (!state_.recomputing) {
+  const std::shared_ptr<const AttentionPlan> plan = attention_plan(spec);
+  const bool keeps = state_.kept != nullptr && !state_.recomputing, reuses = state_.kept != nullptr && !keeps;
+  if (plan->alone()) {
+    const VarlenResult* kept = reuses ? &next(state_.kept->attention, next_kept_attention_) : nullptr;
     VarlenResult computed;
-    Tensor out = varlen_attention(q, k, v, ranges(spec), shape, nullptr, &computed);
-    state_.kept->attention.push_back(std::move(computed));
+    Tensor out = varlen_attention(q, k, v, plan->local, shape, kept, keeps ? &computed : nullptr);
+    if (keeps) state_.kept->attention.push_back(std::move(computed));
     return out;
   }
-  LOOM_CHECK(next_kept_attention_ < state_.kept->attention.size(),
-             "the recomputation asks for more attention than the first run");
-  return varlen_attention(q, k, v, ranges(spec), shape, &state_.kept->attention[next_kept_attention_++], nullptr);
+  std::shared_ptr<const SplitAttention> kept, computed;
+  if (reuses) kept = next(state_.kept->split_attention, next_kept_split_);
+  if (state_.counters != nullptr && !reuses) state_.counters->split_segments += plan->split_segments;
+  Tensor out =
+      split_attention(*state_.comm, what("attention"), q, k, v, plan, shape, kept, keeps ? &computed : nullptr);
+  if (keeps) state_.kept->split_attention.push_back(std::move(computed));
+  return out;
 }
 
 Tensor UnitContext::cached_attention(const AttentionSpec& spec, const Tensor& q, const Tensor& k, const Tensor& v) {
@@ -80,7 +106,7 @@ Tensor UnitContext::cached_attention(const AttentionSpec& spec, const Tensor& q,
     slab.values.narrow(0, begin + held, fresh).copy_(v.narrow(0, queries.offsets[s], fresh));
     out.push_back({queries.offsets[s], fresh, begin, held + fresh});
   }
-  return varlen_attention_forward(q.contiguous(), slab.keys, slab.values, out, shape_of(spec)).output;
+  return varlen_attention_forward(q, slab.keys, slab.values, out, shape_of(spec)).output;
 }
 
 }  // namespace loom

@@ -1,20 +1,17 @@
-// The services of a unit context on one rank. Segment sums, dropout and kept values; attention has a file of its own.
+// What a unit context answers without asking other ranks: parameters, states, partitions, dropout, kept values.
+// Services that mix rows are in attention.cpp and services.cpp.
 #include "core/nn/context.h"
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "core/base/error.h"
+#include "core/comm/communicator.h"
 #include "core/nn/substitute.h"
 
 namespace loom {
 namespace {
-
-Tensor segment_ids(const Segments& segments) {
-  Tensor ids = at::empty({segments.rows()}, at::kLong);
-  int64_t* out = ids.data_ptr<int64_t>();
-  for (int64_t s = 0; s < segments.count(); ++s) std::fill(out + segments.offsets[s], out + segments.offsets[s + 1], s);
-  return ids;
-}
 
 void check_rows(const char* service, const Tensor& x, const Segments& segments, std::string_view partition) {
   if (x.dim() == 2 && x.size(0) == segments.rows()) return;
@@ -47,6 +44,38 @@ Tensor UnitContext::operator[](const Param& param) const {
   return bound;
 }
 
+const UnitDecl& UnitContext::unit() const { return state_.declarations->units.at(static_cast<size_t>(state_.unit)); }
+
+std::string UnitContext::what(const char* service) const {
+  return concat(state_.declarations->component, ".", unit().name, ": ", service);
+}
+
+void UnitContext::need(Mixes least, const char* service) const {
+  const Mixes declared = unit().mixes;
+  if (declared >= least) return;
+  static constexpr const char* kNames[] = {"", "none", "halo", "attention", "whole"};
+  throw PluginError(concat("unit '", unit().name, "' uses ctx.", service, " but declares that it mixes '",
+                           kNames[static_cast<int>(declared)], "'; declare Mixes::", kNames[static_cast<int>(least)]));
+}
+
+void UnitContext::kept_too_little() {
+  throw InternalError("the recomputation of a unit asks for more kept values than its first run made");
+}
+
+int UnitContext::rank() const { return state_.comm != nullptr ? state_.comm->rank() : 0; }
+
+Tensor UnitContext::operator[](const State& state) const {
+  LOOM_CHECK(state_.states != nullptr, "a state is read where there is none");
+  if (!state.declared())
+    throw PluginError(concat(state_.declarations->component, ": a state is read that was never declared"));
+  return state_.states->value(state);
+}
+
+void UnitContext::contribute(const State& state, const Tensor& value) {
+  if (!training() || state_.recomputing || state_.states == nullptr) return;
+  state_.states->contribute(state.index(), value);
+}
+
 bool UnitContext::has_partition(std::string_view partition) const {
   return state_.partitions->find(partition) != state_.partitions->end();
 }
@@ -62,20 +91,6 @@ const Segments& UnitContext::segments(std::string_view partition) const {
 Tensor UnitContext::positions(std::string_view partition) const {
   const Segments& s = segments(partition);
   return at::tensor(at::ArrayRef<int64_t>(s.positions), at::kLong).view({s.rows(), s.position_axes});
-}
-
-Tensor UnitContext::segment_sum(const Tensor& x, std::string_view partition) const {
-  const Segments& s = segments(partition);
-  check_rows("segment_sum", x, s, partition);
-  return at::zeros({s.count(), x.size(1)}, x.options()).index_add(0, segment_ids(s), x);
-}
-
-Tensor UnitContext::segment_mean(const Tensor& x, std::string_view partition) const {
-  const Segments& s = segments(partition);
-  Tensor lengths = at::empty({s.count(), 1}, x.options().dtype(at::kDouble));
-  for (int64_t i = 0; i < s.count(); ++i)
-    lengths.data_ptr<double>()[i] = static_cast<double>(std::max<int64_t>(s.length(i), 1));
-  return segment_sum(x, partition) / lengths.to(x.scalar_type());
 }
 
 Tensor UnitContext::dropout(const Tensor& x, double p, Site site, std::string_view partition) const {
@@ -123,9 +138,7 @@ Tensor UnitContext::keep(const Tensor& t) {
     state_.kept->tensors.push_back(t.detach());
     return t;
   }
-  LOOM_CHECK(next_kept_tensor_ < state_.kept->tensors.size(),
-             "the recomputation keeps more tensors than the first run");
-  return substitute(t, state_.kept->tensors[next_kept_tensor_++]);
+  return substitute(t, next(state_.kept->tensors, next_kept_tensor_));
 }
 
 }  // namespace loom

@@ -13,13 +13,17 @@
 #include "core/nn/attention.h"
 #include "core/nn/declare.h"
 #include "core/nn/kv_cache.h"
+#include "core/nn/state_table.h"
 #include "core/nn/varlen_attention.h"
 #include "core/step/segments.h"
 #include "core/step/site.h"
 
 namespace loom {
 
-using Partitions = std::map<std::string, Segments, std::less<>>;
+class Communicator;
+struct AttentionPlan;
+struct Route;
+struct SplitAttention;
 
 // Named streams of a unit: its declared inputs on entry; it sets its declared outputs.
 class Streams {
@@ -39,16 +43,31 @@ struct InteriorLoss {
   Denominator denominator = Denominator::rows;
 };
 
-// Values that survive from a unit's first run to its recomputation, in order of request.
+// Values that survive from a unit's first run to its recomputation, in order of request: the recomputation neither
+// communicates nor computes attention again.
 struct KeptValues {
   std::vector<Tensor> tensors;
   std::vector<VarlenResult> attention;
+  std::vector<std::shared_ptr<const SplitAttention>> split_attention;
+  std::vector<Tensor> moved;
 };
+
+// What services did; tests assert that a case exercised what it claims.
+struct ServiceCounters {
+  int64_t split_segments = 0;  // attended to with other ranks
+  int64_t halo_rows = 0;       // fetched from other ranks
+  int64_t split_sums = 0;      // segment sums with other ranks
+};
+
+// Who exchanges what in attention, by partitions and heads: planned once per microbatch, used by every unit.
+using AttentionPlans = std::map<std::string, std::shared_ptr<const AttentionPlan>, std::less<>>;
 
 // What the core puts behind a context; one per run of a unit.
 struct ContextState {
   const Declarations* declarations = nullptr;
   const std::vector<Tensor>* bound = nullptr;  // by Param index; undefined when not resident
+  StateTable* states = nullptr;
+  Communicator* comm = nullptr;  // null = one rank
   const Partitions* partitions = nullptr;
   Phase phase = Phase::train;
   uint64_t seed = 0;
@@ -59,6 +78,8 @@ struct ContextState {
   KvCache* cache = nullptr;      // generation only
   size_t* cache_site = nullptr;  // counts attention calls of a pass
   std::vector<InteriorLoss>* losses = nullptr;
+  ServiceCounters* counters = nullptr;
+  AttentionPlans* attention_plans = nullptr;  // null = planned at every call
 };
 
 class UnitContext {
@@ -67,11 +88,23 @@ class UnitContext {
 
   // The parameter, whole for this rank's share, in compute dtype.
   Tensor operator[](const Param& param) const;
+  // The state as of the end of the last step: the same for all microbatches of this one.
+  Tensor operator[](const State& state) const;
+  // Adds this rank's share to what end_step will see (training only; a recomputation adds nothing).
+  void contribute(const State& state, const Tensor& value);
   // Packed attention over a partition (AttentionSpec); staged so that exchanges overlap with projections.
   Attention attention(AttentionSpec spec);
-  // Sum or mean of x [rows, width] over each segment: [segments, width]. The mean of an empty segment is zero.
-  Tensor segment_sum(const Tensor& x, std::string_view partition = "") const;
-  Tensor segment_mean(const Tensor& x, std::string_view partition = "") const;
+  // Windows of neighbours: row i of the result [rows', before + 1 + after, width] holds rows i - before ... i + after
+  // of its segment, zeros beyond its ends; a convolution is then a Linear over them. Of every segment only the rows
+  // whose index divides by `stride` are returned (a cut must fall on a multiple of it: say so in layout()).
+  Tensor halo(const Tensor& x, int64_t before, int64_t after, int64_t stride = 1, std::string_view partition = "");
+  // Sum or mean of x [rows, width] over each segment. Without `into`: [local segments, width], each the sum of the
+  // whole segment wherever its rows lie. With it: the rows of that partition which lie here, one per segment (pooling).
+  // The mean of an empty segment is zero.
+  Tensor segment_sum(const Tensor& x, std::string_view partition = "");
+  Tensor segment_mean(const Tensor& x, std::string_view partition = "");
+  Tensor segment_sum(const Tensor& x, std::string_view partition, std::string_view into);
+  Tensor segment_mean(const Tensor& x, std::string_view partition, std::string_view into);
   // Inverted dropout; a function of (seed, site, step, sample, item, row), so it survives packing, recompute and
   // resume.
   Tensor dropout(const Tensor& x, double p, Site site, std::string_view partition = "") const;
@@ -90,13 +123,35 @@ class UnitContext {
 
  private:
   friend class Attention;
-  std::vector<AttentionRange> ranges(const AttentionSpec& spec) const;
+  const UnitDecl& unit() const;
+  Tensor segment_ids(const Tensor& x, std::string_view partition, const char* service) const;
+  Tensor total(const Tensor& x, std::string_view partition, const char* service);
+  Tensor placed_into(const Tensor& totals, std::string_view partition, std::string_view into) const;
+  std::string what(const char* service) const;  // "encoders.image.block: attention"
+  void need(Mixes least, const char* service) const;
+  // A differentiable move of rows between ranks; the first run's result is kept for the recomputation.
+  Tensor moved(const char* service, const Route& route, const Tensor& source, int64_t rows);
+  int rank() const;
+  [[noreturn]] static void kept_too_little();
+  template <class Value>
+  static const Value& next(const std::vector<Value>& kept, size_t& index);
+  std::shared_ptr<const AttentionPlan> attention_plan(const AttentionSpec& spec) const;
+  void check_attention(const AttentionSpec& spec, const Tensor& q, const Tensor& k, const Tensor& v) const;
   Tensor run_attention(const AttentionSpec& spec, const Tensor& q, const Tensor& k, const Tensor& v);
   Tensor cached_attention(const AttentionSpec& spec, const Tensor& q, const Tensor& k, const Tensor& v);
 
   ContextState state_;
   size_t next_kept_tensor_ = 0;
   size_t next_kept_attention_ = 0;
+  size_t next_kept_split_ = 0;
+  size_t next_kept_moved_ = 0;
 };
+
+// The next value that the first run kept.
+template <class Value>
+const Value& UnitContext::next(const std::vector<Value>& kept, size_t& index) {
+  if (index >= kept.size()) kept_too_little();
+  return kept[index++];
+}
 
 }  // namespace loom

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "core/base/random.h"
 
 namespace loom {
 
@@ -92,9 +93,24 @@ Site Declarer::site(std::string_view name) const {
     if (other == full) throw PluginError(concat(full, ": two random sites of one name would draw equal numbers"));
   }
   out_->sites.push_back(full);
-  uint64_t id = 0xCBF29CE484222325ull;  // FNV-1a, as hash_name; kept apart so that this header needs no randomness
-  for (const unsigned char c : full) id = (id ^ c) * 0x100000001B3ull;
-  return Site{id};
+  return Site{name_id(full)};
+}
+
+State Declarer::state(std::string_view name, std::vector<int64_t> shape, Reduce reduce, Init init) const {
+  const std::string full = full_name(name);
+  if (unit_ < 0) throw PluginError(concat(full, ": a state must be declared inside a unit"));
+  if (init.kind == Init::Kind::normal || init.kind == Init::Kind::uniform)
+    throw PluginError(concat(full, ": a state starts at a constant"));
+  for (const StateDecl& other : out_->states) {
+    if (other.name == full) throw PluginError(concat(full, ": declared twice; give one of them another name"));
+  }
+  for (const ParamDecl& other : out_->params) {
+    if (other.name == full) throw PluginError(concat(full, ": is a parameter, too; give the state another name"));
+  }
+  State handle;
+  handle.index_ = static_cast<int>(out_->states.size());
+  out_->states.push_back({full, std::move(shape), init, reduce, unit_});
+  return handle;
 }
 
 }  // namespace loom

@@ -53,8 +53,24 @@ struct ParamDecl {
   int64_t numel() const;
 };
 
-// What a unit mixes between rows; the core never splits an item through `whole`.
-enum class Mixes { none = 1, attention, whole };
+// What a unit mixes between rows, from least to most. `halo`: neighbouring rows, through ctx.halo. `attention`: any
+// rows of a segment, through the services of its context (attention, segment sums, halo). `whole`: anything within an
+// item, by code of its own; the core never splits an item through it. A service that mixes more than the unit declares
+// is a PluginError.
+enum class Mixes { none = 1, halo, attention, whole };
+
+// How contributions to a state are combined over microbatches and ranks.
+enum class Reduce { sum = 1, max };
+
+// State that is not a parameter: running statistics, a router's bias, scaling maxima. Kept in float64, saved with the
+// weights, equal on every rank; changed once per step, in Component::end_step.
+struct StateDecl {
+  std::string name;  // full dotted name within the component
+  std::vector<int64_t> shape;
+  Init init;
+  Reduce reduce = Reduce::sum;
+  int unit = -1;
+};
 
 struct StreamDecl {
   std::string name;
@@ -76,10 +92,21 @@ struct Declarations {
   std::string component;  // its name in the recipe's terms: "encoders.image", "backbone"
   std::vector<UnitDecl> units;
   std::vector<ParamDecl> params;
+  std::vector<StateDecl> states;
   std::vector<std::string> sites;
 };
 
 class Param {
+ public:
+  int index() const { return index_; }
+  bool declared() const { return index_ >= 0; }
+
+ private:
+  friend class Declarer;
+  int index_ = -1;
+};
+
+class State {
  public:
   int index() const { return index_; }
   bool declared() const { return index_ >= 0; }
@@ -107,6 +134,7 @@ class Declarer {
   Declarer child(std::string_view name, int64_t i) const;  // "blocks.3"
   Param param(std::string_view name, std::vector<int64_t> shape, Init init, ParamOptions options = {}) const;
   Param adopt(std::string_view name, Tensor tensor) const;  // a tensor of an existing module; keeps its values as init
+  State state(std::string_view name, std::vector<int64_t> shape, Reduce reduce, Init init = Init::zeros()) const;
   void use(Param param) const;  // this unit also reads a parameter of another unit (tied weights)
   Site site(std::string_view name) const;
 

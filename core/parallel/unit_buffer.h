@@ -1,20 +1,23 @@
 #pragma once
-// The storage of one (unit, trainable or frozen, dtype): a flat master buffer, a flat gradient buffer when trainable,
-// and the gathered weights that layers see as leaf tensors. Entries start on 64-byte borders, so GEMMs see the
-// alignment that a fresh allocation would have. Parameters have names and boxes only here and in checkpoints; layers
-// never see the buffer.
+// The storage of one (unit, trainable or frozen, dtype): master weights and gradients, of which this rank holds a
+// shard, and the gathered weights that layers see as leaf tensors. Parameters are placed one after another, on 64-byte
+// borders, so that GEMMs see the alignment that a fresh allocation would have; the ranks of the shard group own equal
+// consecutive parts of that memory, cut between rows of a parameter (RaggedShard of veScale-FSDP), so that one
+// all-gather fills it and one reduce-scatter reads it. Parameters have names and boxes only here and in checkpoints;
+// layers never see the buffer.
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "core/comm/communicator.h"
 #include "core/mesh/box.h"
 #include "core/parallel/slab_pool.h"
 
 namespace loom {
 
-// One box of a parameter. A rank that owns several boxes of it has several entries; one rank has one, the whole.
+// One box of a parameter. A rank that owns several boxes of it has several entries; a rank alone has one, the whole.
 struct BufferEntry {
   int param = -1;              // index into Declarations::params
   std::string name;            // full name: "backbone.blocks.0.attention.qkv.weight"
@@ -27,8 +30,17 @@ struct BufferEntry {
   Box box{};  // within the global tensor; no dimensions = the whole
 };
 
-// Assigns offsets; returns the number of elements, padding included.
-int64_t place_entries(std::vector<BufferEntry>& entries, int64_t align_elements);
+// Who shares the weights. An empty group = this rank alone.
+struct Sharding {
+  Communicator* comm = nullptr;  // null = one rank
+  RankGroup shard;               // hold one copy together
+  RankGroup replicate;           // hold the same part of other copies
+};
+
+// Offsets for whole parameters, and equal consecutive parts for `ranks` owners whose borders fall between rows: the
+// smallest part size for which that is possible (mechanisms of veScale-FSDP, section 4.2). Parts and offsets are
+// multiples of `align` elements. Returns the elements of one part; the memory is ranks times that.
+int64_t place_params(std::vector<BufferEntry>& params, int ranks, int64_t align);
 
 class UnitBuffer {
  public:
@@ -39,43 +51,74 @@ class UnitBuffer {
     bool always_slab = false;  // copy into a slab even where the master could be used in place
   };
 
-  UnitBuffer(std::string unit, std::vector<BufferEntry> entries, Options options);
+  // `params` are whole parameters; offsets are assigned here.
+  UnitBuffer(std::string unit, std::vector<BufferEntry> params, Options options, Sharding sharding = {});
   ~UnitBuffer();
   UnitBuffer(const UnitBuffer&) = delete;
   UnitBuffer& operator=(const UnitBuffer&) = delete;
 
   const std::string& unit() const { return unit_; }
   bool trainable() const { return options_.trainable; }
+  bool sharded() const { return sharding_.shard.size() > 1; }
+  // Whole parameters, with offsets into the gathered memory.
+  const std::vector<BufferEntry>& params() const { return params_; }
+  // What this rank owns, with offsets into master and gradient.
   const std::vector<BufferEntry>& entries() const { return entries_; }
-  int64_t numel() const { return numel_; }
+  int64_t numel() const { return numel_; }   // of this rank's part, padding included
+  int64_t padding() const;                   // elements of the gathered memory that are no parameter
+  bool counted() const { return counted_; }  // does this rank's part enter global sums (is it replica 0)?
 
   at::Tensor& master() { return master_; }   // [numel], master dtype
   at::Tensor& gradient();                    // [numel], master dtype; made on first use; undefined when frozen
   at::Tensor master_of(size_t entry) const;  // shaped view
   at::Tensor gradient_of(size_t entry);
 
-  // Makes the weights readable in compute dtype; nested calls count. `generation` names the values they hold.
+  // Makes the weights readable in compute dtype; nested calls count. start_gather only starts, gather completes (and
+  // starts if nobody did); every start is followed by a gather. All ranks of the shard group must do the same in the
+  // same order. `generation` names the values they hold.
+  void start_gather(SlabPool& pool);
   void gather(SlabPool& pool);
   void release(SlabPool& pool);
   bool resident() const { return users_ > 0; }
   uint64_t generation() const { return generation_; }
   void master_written() { ++generation_; }  // the optimizer or a checkpoint changed the master
-  const at::Tensor& weight(size_t entry) const { return weights_[entry]; }  // leaf; valid while resident
+  const at::Tensor& weight(size_t param) const { return weights_[param]; }  // leaf; valid while resident
   bool in_place() const { return in_place_; }
+  int64_t slab_bytes() const;  // largest piece of memory that it asks the pool for
   int64_t gathered_bytes() const;
 
+  // Gradients. Contributions of a pass are summed in local memory for whole parameters, then reduce-scattered into the
+  // gradient once, by all ranks of the group, whether they contributed or not; then, once per step, summed over
+  // replicas.
+  void add_gradient(size_t param, const at::Tensor& gradient, SlabPool& pool);
+  void reduce_gradient(SlabPool& pool);
+  void finish_gradient();
+
  private:
+  void own_entries(int64_t first);
+  void begin_gather(SlabPool& pool);
+  void make_local_gradient(SlabPool& pool);
+
   std::string unit_;
-  std::vector<BufferEntry> entries_;
+  std::vector<BufferEntry> params_, entries_;
   Options options_;
+  Sharding sharding_;
   int64_t numel_ = 0;
-  bool in_place_ = true;
+  bool in_place_ = true, counted_ = true;
   at::Tensor master_, gradient_;
   at::Tensor gathered_;              // flat, owns the storage object that saved tensors keep alive
   std::vector<at::Tensor> weights_;  // views of gathered_, leaves
+  at::Tensor filling_;               // alias of the slab while a gather is under way
+  Pending pending_;
+  bool started_ = false;
   int users_ = 0;
   void* slab_ = nullptr;
+  void* gradient_slab_ = nullptr;
+  at::Tensor local_gradient_;      // whole parameters, of the running pass; alias of gradient_slab_ when sharded
+  std::vector<bool> contributed_;  // by parameter, in the running pass
   uint64_t generation_ = 1;
+  at::Tensor seen_[2];  // of Fault::stale_weights: this rank's part as of the last two generations gathered
+  uint64_t seen_generation_ = 0;
 };
 
 }  // namespace loom

@@ -1,15 +1,15 @@
-// Segments and item layouts are built once per microbatch from metadata.
+// Segments are built once per microbatch from metadata.
 #include "core/step/segments.h"
 
 #include "core/base/error.h"
-#include "core/step/item_layout.h"
 
 namespace loom {
 
-void Segments::append(int64_t length, SegmentKey key, const std::vector<int64_t>& segment_positions) {
+void Segments::append(int64_t length, SegmentKey key, const std::vector<int64_t>& segment_positions, int64_t id) {
   LOOM_CHECK(length >= 0, "segment length ", length);
   LOOM_CHECK(segment_positions.empty() || static_cast<int64_t>(segment_positions.size()) == length * position_axes,
              "segment of ", length, " rows and ", position_axes, " axes with ", segment_positions.size(), " positions");
+  ids.push_back(id >= 0 ? id : count());
   offsets.push_back(offsets.back() + length);
   keys.push_back(key);
   if (!segment_positions.empty()) {
@@ -19,12 +19,6 @@ void Segments::append(int64_t length, SegmentKey key, const std::vector<int64_t>
   for (int64_t i = 0; i < length; ++i) {
     for (int64_t axis = 0; axis < position_axes; ++axis) positions.push_back(axis + 1 == position_axes ? i : 0);
   }
-}
-
-ItemLayout whole_item(int64_t tokens) {
-  ItemLayout layout;
-  layout.partitions[""].lengths = {tokens};
-  return layout;
 }
 
 }  // namespace loom

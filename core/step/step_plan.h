@@ -1,13 +1,14 @@
 #pragma once
-// The plan of one optimizer step: which samples, which microbatch each one is packed into, which items their encoders
-// see, where each embedding lands, and the global denominators. Made from verdicts alone, equal on every rank, so
-// nobody has to agree on anything during the step (design, idea 6).
+// The plan of one optimizer step: which samples, which microbatch each one is packed into, who holds which rows of it,
+// which items their encoders see and who encodes them, and the global denominators. Made from verdicts alone, equal on
+// every rank, so nobody has to agree on anything during the step (design, idea 6).
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "core/step/item_layout.h"
+#include "core/step/world_layout.h"
 
 namespace loom {
 
@@ -15,8 +16,9 @@ namespace loom {
 struct ItemPlace {
   std::string modality;
   ItemMeta meta;
-  int64_t begin = 0;
+  int64_t begin = 0;  // -1: not in the text; the embeddings are rows of a stream of their own (cross attention)
   int64_t slots = 0;
+  std::vector<int64_t> cuts{};  // rows at which the encoder's rows may be divided over ranks; empty = nowhere
 };
 
 // What the owner of a sample says once it has decoded and prepared it. Pure metadata.
@@ -31,27 +33,57 @@ struct Verdict {
   std::vector<ItemPlace> items;
 };
 
-// Samples [index into StepPlan::samples] whose rows lie one after another in a microbatch.
+// Rows [begin, begin + rows) of an item (in its default partition) or of a sample, on a rank.
+struct Piece {
+  int rank = 0;
+  int64_t begin = 0, rows = 0;
+};
+
+// A sample in the backbone; pieces in row order, covering it.
+struct PlacedSample {
+  int64_t sample = 0;  // index into StepPlan::samples
+  std::vector<Piece> pieces;
+};
+
+// An item in its encoder; pieces in row order, covering it.
+struct PlacedItem {
+  int64_t sample = 0;  // index into StepPlan::samples
+  int64_t item = 0;    // index into Verdict::items
+  std::vector<Piece> pieces;
+};
+
+// One microbatch of all lanes. Rows lie one after another on each rank in the order of these lists.
 struct MicrobatchPlan {
-  std::vector<int64_t> samples;
-  int64_t tokens = 0;
+  std::vector<PlacedSample> samples;
+  std::map<std::string, std::vector<PlacedItem>> items;  // by modality; absent = none anywhere
+  int64_t tokens = 0;                                    // of all lanes
 };
 
 struct StepPlan {
-  int64_t step = 0;                          // from 1
+  int64_t step = 0;  // from 1
+  WorldLayout layout;
   std::vector<Verdict> samples;              // in sample order, all ok
-  std::vector<MicrobatchPlan> microbatches;  // of this lane
+  std::vector<MicrobatchPlan> microbatches;  // each lane takes part in every one, with or without rows
   int64_t budget = 0;                        // tokens per lane and microbatch
   int64_t supervised = 0;                    // global count: denominator of the next-token loss
   int64_t tokens = 0;
   uint64_t next_position = 0;  // where the following step continues
 };
 
-// Packs samples into microbatches of at most `budget` tokens, in order, first fit. UserError when one sample exceeds
-// the budget.
-std::vector<MicrobatchPlan> pack_samples(const std::vector<Verdict>& samples, int64_t budget);
+// Packs samples [index into the list] into bins of at most `budget` tokens, in order, first fit. UserError when one
+// sample exceeds the budget.
+std::vector<std::vector<int64_t>> pack_samples(const std::vector<Verdict>& samples, int64_t budget);
 
-// Completes a plan from ok verdicts in sample order.
-StepPlan make_step_plan(int64_t step, std::vector<Verdict> samples, int64_t budget, uint64_t next_position);
+// Completes a plan from ok verdicts in sample order: packs, gives packs to lanes, slices each lane's rows over its
+// ranks, and assigns items to encoders (assign_items).
+StepPlan make_step_plan(int64_t step, std::vector<Verdict> samples, int64_t budget, uint64_t next_position,
+                        const WorldLayout& layout = {});
+
+// Longest first to the least loaded rank; an item that costs more than the mean load is cut at legal rows over up to
+// `sp` ranks (LSSP: mechanisms of MegaScale-Omni). Deterministic. Each entry of `items` gets its pieces.
+void assign_items(const std::vector<Verdict>& samples, std::vector<PlacedItem>& items, int world, int sp);
+
+// InternalError, with sample and rank, when a plan does not cover every row once, or cuts an item where it must not be.
+void check_plan(const StepPlan& plan);
 
 }  // namespace loom

@@ -1,14 +1,18 @@
-// One pass over every gradient: chunks are summed in parallel, each in an order of its own, and their sums are added
-// one by one.
+// One pass over every gradient: chunks are summed in parallel, each in an order of its own; their sums are added one by
+// one into a sum per parameter. Those sums are what ranks exchange, once: a handful of numbers per parameter buys norms
+// per component and the same first name of a gradient that is not finite everywhere, without a second exchange.
 #include "core/train/grad_norm.h"
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_map>
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
+#include <ATen/ops/zeros.h>
 
 #include "core/base/error.h"
+#include "core/base/faults.h"
 #include "core/train/param_groups.h"
 #include "core/train/update_kernels.h"
 
@@ -17,54 +21,69 @@ namespace {
 
 constexpr int64_t kChunk = 1 << 14;
 
-struct Piece {
+struct Chunk {
   UnitBuffer* buffer;
-  size_t entry;
+  size_t param;        // among the parameters of all trainable buffers
   int64_t begin, end;  // in elements of the buffer
 };
 
-std::vector<Piece> cut_into_pieces(const std::vector<UnitBuffer*>& buffers) {
-  std::vector<Piece> pieces;
+struct Work {
+  std::vector<const std::string*> params;  // names, the same on every rank
+  std::vector<Chunk> chunks;               // of this rank
+};
+
+Work divide(const std::vector<UnitBuffer*>& buffers) {
+  Work work;
   for (UnitBuffer* buffer : buffers) {
     if (!buffer->trainable()) continue;
-    for (size_t e = 0; e < buffer->entries().size(); ++e) {
-      const BufferEntry& entry = buffer->entries()[e];
+    buffer->gradient();  // made on first use, so it must not happen inside the parallel loop
+    std::unordered_map<std::string, size_t> index;
+    for (const BufferEntry& param : buffer->params()) {
+      index.emplace(param.name, work.params.size());
+      work.params.push_back(&param.name);
+    }
+    if (!buffer->counted() && !fault(Fault::replicas_counted_twice)) continue;
+    for (const BufferEntry& entry : buffer->entries()) {
+      const size_t param = index.at(entry.name);
       for (int64_t at = 0; at < entry.numel; at += kChunk) {
-        pieces.push_back({buffer, e, entry.offset + at, entry.offset + std::min(at + kChunk, entry.numel)});
+        const int64_t end = std::min(at + kChunk, entry.numel);
+        work.chunks.push_back({buffer, param, entry.offset + at, entry.offset + end});
       }
     }
-    buffer->gradient();  // made on first use, so it must not happen inside the parallel loop
   }
-  return pieces;
+  return work;
 }
 
 }  // namespace
 
-GradNorm gradient_norm(const std::vector<UnitBuffer*>& buffers) {
-  const std::vector<Piece> pieces = cut_into_pieces(buffers);
-  std::vector<double> sums(pieces.size());
-  at::parallel_for(0, static_cast<int64_t>(pieces.size()), 1, [&](int64_t from, int64_t to) {
-    for (int64_t p = from; p < to; ++p) {
-      const Piece& piece = pieces[static_cast<size_t>(p)];
-      const at::Tensor& gradient = piece.buffer->gradient();
+GradNorm gradient_norm(const std::vector<UnitBuffer*>& buffers, Communicator& comm) {
+  const Work work = divide(buffers);
+  std::vector<double> chunk_sums(work.chunks.size());
+  at::parallel_for(0, static_cast<int64_t>(work.chunks.size()), 1, [&](int64_t from, int64_t to) {
+    for (int64_t c = from; c < to; ++c) {
+      const Chunk& chunk = work.chunks[static_cast<size_t>(c)];
+      const at::Tensor& gradient = chunk.buffer->gradient();
       AT_DISPATCH_FLOATING_TYPES(gradient.scalar_type(), "gradient_norm", [&] {
-        sums[static_cast<size_t>(p)] =
-            kernels::sum_of_squares(gradient.const_data_ptr<scalar_t>() + piece.begin, piece.end - piece.begin);
+        chunk_sums[static_cast<size_t>(c)] =
+            kernels::sum_of_squares(gradient.const_data_ptr<scalar_t>() + chunk.begin, chunk.end - chunk.begin);
       });
     }
   });
+  const at::Tensor sums = at::zeros({static_cast<int64_t>(work.params.size())}, at::kDouble);
+  double* const sum_of = sums.mutable_data_ptr<double>();
+  for (size_t c = 0; c < work.chunks.size(); ++c) sum_of[work.chunks[c].param] += chunk_sums[c];
+  comm.all_reduce("trainer: gradient norm", world_group(comm.world()), sums);
 
   GradNorm norm;
   double total = 0;
-  for (size_t p = 0; p < pieces.size(); ++p) {
-    const std::string& name = pieces[p].buffer->entries()[pieces[p].entry].name;
-    const std::string component = component_of(name);
+  for (size_t p = 0; p < work.params.size(); ++p) {
+    const std::string component = component_of(*work.params[p]);
     auto place = std::find_if(norm.components.begin(), norm.components.end(),
                               [&](const auto& c) { return c.first == component; });
     if (place == norm.components.end()) place = norm.components.insert(place, {component, 0.0});
-    place->second += sums[p];
-    total += sums[p];
-    if (!std::isfinite(sums[p]) && norm.not_finite.empty()) norm.not_finite = name;
+    place->second += sum_of[p];
+    total += sum_of[p];
+    if (!std::isfinite(sum_of[p]) && norm.finite()) norm.not_finite = *work.params[p];
   }
   for (auto& component : norm.components) component.second = std::sqrt(component.second);
   norm.total = std::sqrt(total);

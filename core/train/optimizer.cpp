@@ -9,6 +9,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "core/base/error.h"
+#include "core/checkpoint/parts.h"
 #include "core/train/update_kernels.h"
 
 namespace loom {
@@ -152,10 +153,7 @@ std::vector<at::Tensor> Optimizer::zeros_like_masters() const {
 void Optimizer::append_views(const std::string& what, const std::vector<at::Tensor>& flat,
                              std::vector<NamedTensor>& out) const {
   for (size_t slot = 0; slot < buffers_.size(); ++slot) {
-    for (const BufferEntry& entry : buffers_[slot]->entries()) {
-      const at::Tensor view = flat[slot].narrow(0, entry.offset, entry.numel).view(entry.shape);
-      out.push_back({"optimizer." + what + "." + entry.name, view, entry.global_shape, entry.box});
-    }
+    append_parts(*buffers_[slot], flat[slot], "optimizer." + what + ".", out);
   }
 }
 

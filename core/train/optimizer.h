@@ -32,7 +32,7 @@ class Optimizer {
   // Updates done so far; what bias corrections count. A step without supervised tokens is not one of them.
   int64_t steps() const { return steps_; }
   void set_steps(int64_t steps) { steps_ = steps; }  // when a checkpoint is loaded
-  // Per parameter and in its shape: "optimizer.exp_avg.backbone.head.weight". Views, so writing to them loads the
+  // This rank's parts per parameter: "optimizer.exp_avg.backbone.head.weight". Views, so writing to them loads the
   // state.
   virtual std::vector<NamedTensor> state() = 0;
   virtual int64_t state_bytes() const = 0;
@@ -49,7 +49,7 @@ class Optimizer {
   Optimizer(const std::vector<UnitBuffer*>& buffers, const ParamGroups& groups);
   virtual void update(const Range& range, double lr, double grad_scale, int64_t step) = 0;
   std::vector<at::Tensor> zeros_like_masters() const;
-  // Views of flat state tensors, one per parameter, named "optimizer.<what>.<parameter>".
+  // Views of flat state tensors, named "optimizer.<what>.<parameter>".
   void append_views(const std::string& what, const std::vector<at::Tensor>& flat, std::vector<NamedTensor>& out) const;
 
   std::vector<UnitBuffer*> buffers_;  // trainable ones

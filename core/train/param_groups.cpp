@@ -3,6 +3,7 @@
 #include "core/train/param_groups.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "core/base/error.h"
@@ -40,11 +41,11 @@ std::vector<std::string> name_candidates(const std::vector<UnitBuffer*>& buffers
   std::vector<std::string> names;
   std::set<std::string> seen;
   for (const UnitBuffer* buffer : buffers) {
-    for (const BufferEntry& entry : buffer->entries()) {
-      for (size_t dot = entry.name.find('.'); dot != std::string::npos; dot = entry.name.find('.', dot + 1)) {
-        if (seen.insert(entry.name.substr(0, dot)).second) names.push_back(entry.name.substr(0, dot));
+    for (const BufferEntry& param : buffer->params()) {
+      for (size_t dot = param.name.find('.'); dot != std::string::npos; dot = param.name.find('.', dot + 1)) {
+        if (seen.insert(param.name.substr(0, dot)).second) names.push_back(param.name.substr(0, dot));
       }
-      if (seen.insert(entry.name).second) names.push_back(entry.name);
+      if (seen.insert(param.name).second) names.push_back(param.name);
     }
   }
   return names;
@@ -61,7 +62,7 @@ std::vector<std::string> name_candidates(const std::vector<UnitBuffer*>& buffers
   if (hint.empty()) {
     std::set<std::string> components;
     for (const UnitBuffer* buffer : buffers) {
-      for (const BufferEntry& entry : buffer->entries()) components.insert(component_of(entry.name));
+      for (const BufferEntry& param : buffer->params()) components.insert(component_of(param.name));
     }
     hint = "; components are " + join({components.begin(), components.end()}, ", ");
   }
@@ -111,25 +112,27 @@ std::vector<std::vector<EntrySettings>> resolve_param_groups(const ParamGroups& 
   std::vector<std::vector<EntrySettings>> settings(buffers.size());
   std::vector<bool> factor_used(groups.factors.size()), rule_used(groups.rules.size());
   for (size_t b = 0; b < buffers.size(); ++b) {
-    for (const BufferEntry& entry : buffers[b]->entries()) {
-      EntrySettings s{1, entry.decay ? groups.weight_decay : 0};
+    std::map<std::string, EntrySettings> of;  // whole parameters: what matches must not depend on what this rank holds
+    for (const BufferEntry& param : buffers[b]->params()) {
+      EntrySettings s{1, param.decay ? groups.weight_decay : 0};
       size_t longest = 0;
       for (size_t f = 0; f < groups.factors.size(); ++f) {
         const LrFactor& factor = groups.factors[f];
-        if (!has_prefix(entry.name, factor.prefix)) continue;
+        if (!has_prefix(param.name, factor.prefix)) continue;
         factor_used[f] = true;
         if (factor.prefix.size() >= longest) s.lr_factor = factor.factor;
         longest = std::max(longest, factor.prefix.size());
       }
       for (size_t r = 0; r < groups.rules.size(); ++r) {
         const GroupRule& rule = groups.rules[r];
-        if (!glob_match(rule.match, entry.name)) continue;
+        if (!glob_match(rule.match, param.name)) continue;
         rule_used[r] = true;
         s.lr_factor = rule.lr_factor.value_or(s.lr_factor);
         s.weight_decay = rule.weight_decay.value_or(s.weight_decay);
       }
-      settings[b].push_back(s);
+      of.emplace(param.name, s);
     }
+    for (const BufferEntry& entry : buffers[b]->entries()) settings[b].push_back(of.at(entry.name));
   }
   for (size_t f = 0; f < factor_used.size(); ++f) {
     if (!factor_used[f]) no_match(groups.factors[f].mark, groups.factors[f].path, groups.factors[f].prefix, buffers);

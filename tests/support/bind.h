@@ -58,6 +58,7 @@ class BoundLayer {
   static UnitDecl named(const std::string& name) {
     UnitDecl decl;
     decl.name = name;
+    decl.mixes = Mixes::attention;
     return decl;
   }
 

@@ -257,9 +257,9 @@ inline TinyStep tiny_step(MultimodalModel& model, const std::vector<ModelBatch>&
     const MicrobatchResult r = model.forward_backward(b, step, tiny_denominators(supervised, rows, samples));
     out.loss += r.loss_sum;
     for (const auto& [name, value] : r.interior) out.interior[name] += value;
-    out.counters.units_run += r.counters.units_run;
-    out.counters.units_recomputed += r.counters.units_recomputed;
+    out.counters += r.counters;
   }
+  model.finish_gradients();
   out.gradients = gradients_of(model);
   return out;
 }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/comm/communicator.h"
 #include "tests/core/checkpoint/files.h"
 #include "tests/core/data/fakes.h"
 
@@ -120,7 +121,8 @@ TEST(BatchBuilder, LossRowsTargetsAndSlotsByBruteForce) {
     EXPECT_EQ(items.encoder.at("").rows(), static_cast<int64_t>(media.size()));
     EXPECT_EQ(items.connector.at("").rows(), static_cast<int64_t>(media.size()));
     EXPECT_EQ(items.connector.at("slots").rows(), static_cast<int64_t>(slots.size()));
-    EXPECT_TRUE(items.permutation.empty());
+    EXPECT_TRUE(items.to_connector.identity);
+    EXPECT_TRUE(items.to_backbone.identity);
   }
   EXPECT_GT(loss_rows_seen, 100);
   EXPECT_GT(slots_seen, 100);
@@ -150,7 +152,13 @@ TEST(BatchBuilder, PartitionsPositionsAndPermutationOfItems) {
   EXPECT_EQ(rows.positions, (std::vector<int64_t>{0, 0, 0, 1, 0, 2, 1, 0, 1, 1, 1, 2, 0, 0, 0, 1, 0, 0, 1, 0}));
   EXPECT_EQ(rows.keys[1].first_row, 3);
   EXPECT_EQ(rows.keys[2].first_row, 0);
-  EXPECT_EQ(items.permutation, (std::vector<int64_t>{5, 4, 3, 2, 1, 0, 7, 6, 9, 8}));
+  EXPECT_FALSE(items.to_connector.identity);
+  EXPECT_FALSE(items.to_connector.route.remote());
+  EXPECT_EQ(items.to_connector.rows, 10);
+  const Tensor outputs = at::arange(10, at::kLong), natural = at::full({10}, -1, at::kLong);
+  redistribute(alone(), "test", {{&items.to_connector.route, outputs, natural}});
+  EXPECT_EQ(values(natural), (std::vector<int64_t>{5, 4, 3, 2, 1, 0, 7, 6, 9, 8}));
+  EXPECT_TRUE(items.to_backbone.identity);
   EXPECT_EQ(values(items.slots), (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 8, 9, 11, 12}));
 }
 
@@ -199,6 +207,40 @@ TEST(BatchBuilder, AnEmptyMicrobatchHasNoRows) {
   EXPECT_EQ(batch.targets.size(0), 0);
   EXPECT_EQ(batch.text.at("").count(), 0);
   EXPECT_TRUE(batch.items.empty());
+}
+
+TEST(BatchBuilder, EmbeddingsThatAreAStreamTakeNoTokens) {
+  FakeKit kit;
+  test::FakeEncoder second;
+  PreparerOptions options{{{"image", {&kit.encoder, 1}}}, kit.tokenizer.get(), 64, OverLong::error, 1};
+  options.modalities["clip"] = {&second, 1};
+  options.modalities["clip"].in_text = false;
+  const Preparer preparer(options);
+  const PreparedSample a = preparer.prepare(
+      RawSample{7,
+                "a",
+                {SamplePart::make_media(fake_picture(1, 2, 1, "clip")), SamplePart::make_text("x", true),
+                 SamplePart::make_media(fake_picture(2, 2, 3, "clip"))}});
+  const PreparedSample b = preparer.prepare(RawSample{8, "b", {SamplePart::make_text("y", false)}});
+  EXPECT_EQ(a.verdict.tokens, 2);
+  EXPECT_EQ(a.verdict.items[0].begin, -1);
+  BatchModalities modalities = {{"image", {&kit.encoder, at::kFloat}}, {"clip", {&second, at::kFloat}}};
+  modalities["clip"].stream = "clips";
+  const ModelBatch batch = build_batch({&a, &b}, modalities);
+  EXPECT_EQ(batch.text.at("").offsets, (std::vector<int64_t>{0, 2, 4}));
+  const Segments& clips = batch.text.at("clips");
+  EXPECT_EQ(clips.offsets, (std::vector<int64_t>{0, 6, 6}));  // one segment per sample, with or without clips
+  EXPECT_EQ(clips.ids, batch.text.at("").ids);
+  EXPECT_EQ(clips.keys[0].sample, 7u);
+  EXPECT_EQ(values(batch.items.at("clip").slots), (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+  EXPECT_TRUE(batch.items.at("clip").to_backbone.identity);
+
+  // Prompts show them whole; without any, the stream is there and empty.
+  EXPECT_EQ(build_prompt_batch({&a}, modalities).text.at("clips").rows(), 6);
+  const ModelBatch none = build_batch({&b}, modalities);
+  EXPECT_EQ(none.text.at("clips").offsets, (std::vector<int64_t>{0, 0}));
+  EXPECT_TRUE(none.items.empty());
+  EXPECT_EQ(build_batch(std::vector<const PreparedSample*>{}, modalities).text.at("clips").count(), 0);
 }
 
 TEST(BatchBuilder, ALayoutThatContradictsItselfIsThePluginsFault) {

@@ -53,7 +53,7 @@ std::string text_of(const LoadedStep& step) {
   }
   for (const MicrobatchPlan& microbatch : step.plan.microbatches) {
     out += concat(microbatch.tokens, ":");
-    for (const int64_t sample : microbatch.samples) out += concat(" ", sample);
+    for (const PlacedSample& placed : microbatch.samples) out += concat(" ", placed.sample);
     out += "\n";
   }
   return out + step.after.json();
@@ -83,11 +83,12 @@ TEST(StepLoader, BatchesOfSamples) {
       EXPECT_LE(microbatch.tokens, 64);
       EXPECT_GT(microbatch.samples.size(), 0u);
       int64_t sum = 0;
-      for (const int64_t s : microbatch.samples)
-        sum += static_cast<int64_t>(loaded.samples[static_cast<size_t>(s)].tokens.size());
+      for (const PlacedSample& sample : microbatch.samples) {
+        sum += static_cast<int64_t>(loaded.samples[static_cast<size_t>(sample.sample)].tokens.size());
+        placed.push_back(sample.sample);
+      }
       EXPECT_EQ(microbatch.tokens, sum);
       packed += sum;
-      placed.insert(placed.end(), microbatch.samples.begin(), microbatch.samples.end());
     }
     EXPECT_EQ(packed, tokens);
     std::sort(placed.begin(), placed.end());

@@ -149,5 +149,56 @@ TEST(Preparer, ParsesThePolicy) {
   EXPECT_HAS(line_of<UserError>([] { parse_over_long(ConfigValue::string("dorp")); }), "did you mean 'drop'?");
 }
 
+TEST(Preparer, DivisibleItemsNameTheirCuts) {
+  FakeKit kit(64, OverLong::error, 2);
+  kit.encoder.windows = true;
+  const RawSample raw = sample_of({SamplePart::make_media(fake_picture(2, 4, 9))});
+  EXPECT_TRUE(kit.preparer.prepare(raw).verdict.items[0].cuts.empty());
+  PreparerOptions options = kit.preparer.options();
+  options.modalities.at("image").divisible = true;
+  EXPECT_EQ(Preparer(options).prepare(raw).verdict.items[0].cuts, (std::vector<int64_t>{2, 4, 6}));  // merge 2
+  options.modalities.at("image").merge = 1;
+  EXPECT_EQ(Preparer(options).prepare(raw).verdict.items[0].cuts, (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7}));
+  options.modalities.at("image").outputs = "rows";
+  EXPECT_EQ(Preparer(options).prepare(raw).verdict.items[0].cuts.size(), 7u);
+
+  options.modalities.at("image").outputs = "pooled";
+  EXPECT_EQ(line_of<PluginError>([&] { Preparer(options).prepare(raw); }),
+            "encoders.image: layout() of an item of train.0#5: there is no partition 'pooled', of which its features "
+            "are rows");
+}
+
+TEST(Preparer, AnItemThatMustStayWholeHasNoCuts) {
+  class Whole : public test::FakeEncoder {
+   public:
+    ItemLayout layout(const ItemMeta& meta) const override {
+      ItemLayout out = whole_item(meta.tokens);
+      out.whole = true;
+      return out;
+    }
+  } whole;
+  FakeKit kit;
+  PreparerOptions options{{{"image", {&whole, 1}}}, kit.tokenizer.get(), 64, OverLong::error, 5};
+  options.modalities.at("image").divisible = true;
+  EXPECT_TRUE(Preparer(options)
+                  .prepare(sample_of({SamplePart::make_media(fake_picture(2, 4, 9))}))
+                  .verdict.items[0]
+                  .cuts.empty());
+}
+
+TEST(Preparer, WhatWasReadIsHandedBack) {
+  FakeKit kit;
+  FakeSource source("train.0", 10);
+  source.broken = {4};
+  RawSample raw;
+  const PreparedSample out = kit.preparer.prepare(source, 3, 12, 0, &raw);
+  EXPECT_TRUE(out.verdict.ok);
+  EXPECT_EQ(raw.key, out.verdict.sample);
+  EXPECT_EQ(raw.name, out.verdict.name);
+  ASSERT_EQ(raw.parts.size(), 2u);
+  EXPECT_EQ(raw.parts[0].media.info.width, 4);
+  EXPECT_FALSE(kit.preparer.prepare(source, 4, 13, 0, &raw).verdict.ok);
+}
+
 }  // namespace
 }  // namespace loom

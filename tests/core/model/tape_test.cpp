@@ -207,9 +207,10 @@ std::string fault_text(Faulty::Fault fault) {
 TEST(Tape, FaultsOfAPluginAreOneLineThatNamesIt) {
   EXPECT_EQ(fault_text(Faulty::Fault::throws),
             "encoders.radar.second (plugin 'tiny') failed in run: no such gain table");
-  EXPECT_EQ(fault_text(Faulty::Fault::silent), "encoders.radar.second: did not set its output stream 'features'");
+  EXPECT_EQ(fault_text(Faulty::Fault::silent),
+            "encoders.radar.second (plugin 'tiny'): did not set its output stream 'features'");
   EXPECT_EQ(fault_text(Faulty::Fault::wrong_width),
-            "encoders.radar.second: stream 'features' was declared [rows, 8], found [14, 3]");
+            "encoders.radar.second (plugin 'tiny'): stream 'features' was declared [rows, 8], found [14, 3]");
   EXPECT_NE(fault_text(Faulty::Fault::undeclared).find("unit 'second' reads it without having declared it"),
             std::string::npos);
 }

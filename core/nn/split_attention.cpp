@@ -1,0 +1,218 @@
+#include "core/nn/split_attention.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/base/faults.h"
+#include "core/nn/differentiable.h"
+
+namespace loom {
+namespace {
+
+int64_t even_border(int64_t n, int parts, int i) { return n * i / parts; }
+
+std::vector<int> ranks_of(const std::vector<SegmentPiece>& pieces) {
+  std::vector<int> out;
+  for (const SegmentPiece& piece : pieces) {
+    if (std::find(out.begin(), out.end(), piece.rank) == out.end()) out.push_back(piece.rank);
+  }
+  return out;
+}
+
+bool all_on(const std::vector<SegmentPiece>& pieces, int rank) {
+  return pieces.size() <= 1 && (pieces.empty() || pieces.front().rank == rank);
+}
+
+Layout rows_layout(const SplitSegment& segment, int64_t heads) {
+  Layout out;
+  out.shape = {segment.rows, heads};
+  for (const SegmentPiece& piece : segment.pieces) {
+    out.boxes.push_back({piece.rank, {{piece.begin, 0}, {piece.rows, heads}}, piece.local_row * heads, {heads, 1}});
+  }
+  return out;
+}
+
+void add_owner(Layout& layout, int rank, int64_t rows, int64_t begin, int64_t end) {
+  if (rows == 0 || end <= begin) return;
+  layout.boxes.push_back({rank, {{0, begin}, {rows, end - begin}}, 0, {end - begin, 1}});
+}
+
+// Everything of one segment that several ranks share.
+void plan_segment(const SplitSegment& q, const SplitSegment* k, int64_t heads, int64_t kv_heads, int rank,
+                  AttentionPlan& plan) {
+  const std::vector<int> ranks = ranks_of(q.pieces);
+  const std::vector<HeadShare> shares = share_heads(heads, kv_heads, static_cast<int>(ranks.size()));
+  Layout q_heads{{q.rows, heads}, {}}, kv_owners{{k == nullptr ? 0 : k->rows, kv_heads}, {}};
+  AttentionPlan::Job job;
+  bool mine = false;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    HeadShare share = shares[i];
+    if (share.q_end == share.q_begin) share.kv_end = share.kv_begin;
+    const int64_t kv_count = share.kv_end - share.kv_begin;
+    int64_t kv_begin = share.kv_begin;
+    if (fault(Fault::wrong_kv_group)) kv_begin = (kv_begin + 1) % (kv_heads - kv_count + 1);
+    add_owner(q_heads, ranks[i], q.rows, share.q_begin, share.q_end);
+    if (k != nullptr) add_owner(kv_owners, ranks[i], k->rows, kv_begin, kv_begin + kv_count);
+    if (ranks[i] != rank || share.q_end == share.q_begin) continue;
+    mine = true;
+    job = {q.rows, k == nullptr ? 0 : k->rows, plan.q_elements, plan.kv_elements, share};
+  }
+  const int64_t q_at = plan.q_elements, kv_at = plan.kv_elements;
+  append(plan.q, route_of(plan_transfers(rows_layout(q, heads), q_heads), rank), 0, q_at);
+  if (k != nullptr && k->rows > 0)
+    append(plan.kv, route_of(plan_transfers(rows_layout(*k, kv_heads), kv_owners), rank), 0, kv_at);
+  if (mine) {
+    plan.q_elements += job.q_rows * (job.share.q_end - job.share.q_begin);
+    plan.kv_elements += job.k_rows * (job.share.kv_end - job.share.kv_begin);
+    plan.jobs.push_back(job);
+  }
+  if (ranks.size() > 1 && std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) ++plan.split_segments;
+}
+
+struct JobTensors {
+  Tensor q, k, v;
+};
+
+JobTensors views(const AttentionPlan::Job& job, const Tensor& q, const Tensor& k, const Tensor& v, int64_t width) {
+  const int64_t q_cols = (job.share.q_end - job.share.q_begin) * width;
+  const int64_t kv_cols = (job.share.kv_end - job.share.kv_begin) * width;
+  const auto block = [width](const Tensor& flat, int64_t at, int64_t rows, int64_t cols) {
+    return flat.narrow(0, at * width, rows * cols).view({rows, cols});
+  };
+  return {block(q, job.q_at, job.q_rows, q_cols), block(k, job.kv_at, job.k_rows, kv_cols),
+          block(v, job.kv_at, job.k_rows, kv_cols)};
+}
+
+VarlenShape job_shape(const AttentionPlan::Job& job, VarlenShape shape) {
+  shape.heads = job.share.q_end - job.share.q_begin;
+  shape.kv_heads = job.share.kv_end - job.share.kv_begin;
+  return shape;
+}
+
+std::vector<AttentionRange> job_range(const AttentionPlan::Job& job) { return {{0, job.q_rows, 0, job.k_rows}}; }
+
+std::shared_ptr<const SplitAttention> compute(Communicator& comm, std::string_view what, const Tensor& q,
+                                              const Tensor& k, const Tensor& v, const AttentionPlan& plan,
+                                              const VarlenShape& shape) {
+  const c10::AutoGradMode no_grad(false);
+  auto out = std::make_shared<SplitAttention>();
+  const int64_t width = shape.head_dim;
+  out->q = at::zeros({plan.q_elements * width}, q.options());
+  out->k = at::zeros({plan.kv_elements * width}, q.options());
+  out->v = at::zeros({plan.kv_elements * width}, q.options());
+  redistribute(comm, std::string(what) + " q, k, v",
+               {{&plan.q, q, out->q, width}, {&plan.kv, k, out->k, width}, {&plan.kv, v, out->v, width}});
+  out->local = varlen_attention_forward(q, k, v, plan.local, shape);
+  Tensor blocks = at::zeros_like(out->q);
+  for (const AttentionPlan::Job& job : plan.jobs) {
+    const JobTensors t = views(job, out->q, out->k, out->v, width);
+    out->jobs.push_back(varlen_attention_forward(t.q, t.k, t.v, job_range(job), job_shape(job, shape)));
+    views(job, blocks, out->k, out->v, width).q.copy_(out->jobs.back().output);
+  }
+  // Every query element went to one place, so the adjoint of its route brings the output home.
+  redistribute_adjoint(comm, std::string(what) + " output", {{&plan.q, out->local.output, blocks, width}});
+  return out;
+}
+
+std::vector<Tensor> backward(Communicator& comm, const std::string& what, const Tensor& grad, const Tensor& q,
+                             const Tensor& k, const Tensor& v, const AttentionPlan& plan, const VarlenShape& shape,
+                             const SplitAttention& saved) {
+  const c10::AutoGradMode no_grad(false);
+  const int64_t width = shape.head_dim;
+  Tensor grad_blocks = at::zeros_like(saved.q);
+  const Tensor rows = grad.to(q.scalar_type()).contiguous();
+  redistribute(comm, what + " output gradient", {{&plan.q, rows, grad_blocks, width}});
+  VarlenGradients local = varlen_attention_backward(rows, q, k, v, saved.local, plan.local, shape);
+  const Tensor dq = at::zeros_like(saved.q), dk = at::zeros_like(saved.k), dv = at::zeros_like(saved.v);
+  for (size_t i = 0; i < plan.jobs.size(); ++i) {
+    const AttentionPlan::Job& job = plan.jobs[i];
+    const JobTensors t = views(job, saved.q, saved.k, saved.v, width);
+    const VarlenGradients g = varlen_attention_backward(views(job, grad_blocks, saved.k, saved.v, width).q, t.q, t.k,
+                                                        t.v, saved.jobs[i], job_range(job), job_shape(job, shape));
+    const JobTensors to = views(job, dq, dk, dv, width);
+    to.q.copy_(g.dq);
+    to.k.copy_(g.dk);
+    to.v.copy_(g.dv);
+  }
+  redistribute_adjoint(
+      comm, what + " q, k, v gradients",
+      {{&plan.q, local.dq, dq, width}, {&plan.kv, local.dk, dk, width}, {&plan.kv, local.dv, dv, width}});
+  return {local.dq, local.dk, local.dv};
+}
+
+}  // namespace
+
+std::vector<HeadShare> share_heads(int64_t heads, int64_t kv_heads, int ranks) {
+  std::vector<HeadShare> out(static_cast<size_t>(ranks));
+  const int64_t group = heads / kv_heads;
+  if (kv_heads >= ranks) {
+    for (int i = 0; i < ranks; ++i) {
+      const int64_t begin = even_border(kv_heads, ranks, i), end = even_border(kv_heads, ranks, i + 1);
+      out[static_cast<size_t>(i)] = {begin * group, end * group, begin, end};
+    }
+    return out;
+  }
+  // Rank i belongs to one group; the ranks of a group divide its query heads.
+  for (int64_t g = 0; g < kv_heads; ++g) {
+    const int64_t first = ranks * g / kv_heads, last = ranks * (g + 1) / kv_heads;
+    for (int64_t i = first; i < last; ++i) {
+      const int parts = static_cast<int>(last - first), part = static_cast<int>(i - first);
+      out[static_cast<size_t>(i)] = {g * group + even_border(group, parts, part),
+                                     g * group + even_border(group, parts, part + 1), g, g + 1};
+    }
+  }
+  return out;
+}
+
+AttentionPlan plan_attention(const Segments& queries, const Segments& keys, int64_t heads, int64_t kv_heads, int rank) {
+  AttentionPlan plan;
+  std::map<int64_t, const SplitSegment*> q_splits, k_splits;
+  std::map<int64_t, int64_t> whole_keys;
+  for (const SplitSegment& split : queries.splits) q_splits[split.id] = &split;
+  for (const SplitSegment& split : keys.splits) k_splits[split.id] = &split;
+  for (int64_t s = 0; s < keys.count(); ++s) whole_keys[keys.ids[static_cast<size_t>(s)]] = s;
+  for (int64_t s = 0; s < queries.count(); ++s) {
+    const int64_t id = queries.ids[static_cast<size_t>(s)];
+    if (q_splits.count(id) != 0) continue;
+    const auto key = whole_keys.find(id);
+    plan.local.push_back({queries.offsets[s], queries.length(s),
+                          key == whole_keys.end() ? 0 : keys.offsets[key->second],
+                          key == whole_keys.end() ? 0 : keys.length(key->second)});
+  }
+  for (const SplitSegment& q : queries.splits) {
+    if (q.pieces.empty()) continue;
+    const auto found = k_splits.find(q.id);
+    const SplitSegment* k = found == k_splits.end() ? nullptr : found->second;
+    const int first = q.pieces.front().rank;
+    if (all_on(q.pieces, first) && (k == nullptr || all_on(k->pieces, first))) {
+      if (first != rank) continue;
+      const bool keyed = k != nullptr && !k->pieces.empty();
+      plan.local.push_back(
+          {q.pieces.front().local_row, q.rows, keyed ? k->pieces.front().local_row : 0, keyed ? k->rows : 0});
+      continue;
+    }
+    plan_segment(q, k, heads, kv_heads, rank, plan);
+  }
+  return plan;
+}
+
+Tensor split_attention(Communicator& comm, std::string_view what, const Tensor& q, const Tensor& k, const Tensor& v,
+                       std::shared_ptr<const AttentionPlan> plan, const VarlenShape& shape,
+                       std::shared_ptr<const SplitAttention> kept, std::shared_ptr<const SplitAttention>* computed) {
+  const Tensor rows_q = q.contiguous(), rows_k = k.contiguous(), rows_v = v.contiguous();
+  const std::shared_ptr<const SplitAttention> result =
+      kept != nullptr ? kept : compute(comm, what, rows_q.detach(), rows_k.detach(), rows_v.detach(), *plan, shape);
+  if (computed != nullptr) *computed = result;
+  return differentiable(result->local.output.detach(), {rows_q, rows_k, rows_v}, {rows_q, rows_k, rows_v},
+                        [&comm, name = std::string(what), plan, shape, result](const BackwardCall& call) {
+                          const std::vector<Tensor>& s = call.saved;
+                          return backward(comm, name, call.grad, s[0], s[1], s[2], *plan, shape, *result);
+                        });
+}
+
+}  // namespace loom

@@ -1,0 +1,18 @@
+// Components that the recipe says nothing about lie as ComponentLayout says by default.
+#include "core/step/world_layout.h"
+
+namespace loom {
+namespace {
+
+ComponentLayout find(const std::map<std::string, ComponentLayout>& layouts, const std::string& modality) {
+  const auto found = layouts.find(modality);
+  return found == layouts.end() ? ComponentLayout{} : found->second;
+}
+
+}  // namespace
+
+ComponentLayout WorldLayout::encoder(const std::string& modality) const { return find(encoders, modality); }
+
+ComponentLayout WorldLayout::connector(const std::string& modality) const { return find(connectors, modality); }
+
+}  // namespace loom

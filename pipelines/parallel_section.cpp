@@ -1,0 +1,132 @@
+#include "pipelines/parallel_section.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/data/source.h"
+
+namespace loom {
+namespace {
+
+constexpr double kMostRanks = 1 << 20;
+
+void add_shard(Schema& s) {
+  s.integer("shard", 0, {0, kMostRanks},
+            "ranks that share one copy of the weights; 0 = all, 1 = every rank has a copy");
+}
+
+std::string ranks_text(int world) { return concat(world, world == 1 ? " rank" : " ranks"); }
+
+std::vector<std::string> divisors(int world) {
+  std::vector<std::string> out;
+  for (int d = 1; d <= world; ++d) {
+    if (world % d == 0) out.push_back(std::to_string(d));
+  }
+  return out;
+}
+
+// A size that must divide the number of ranks.
+int read_size(const ConfigValue& section, const char* key, int world, const char* words) {
+  const ConfigValue& value = section.at(key);
+  const int64_t size = value.as_int();
+  LOOM_CHECK_USER(size == 0 || world % size == 0, said_at(value), words, " ", size, ", which does not divide the ",
+                  ranks_text(world), " of this run; expected one of ", join(divisors(world), ", "));
+  return static_cast<int>(size);
+}
+
+const ConfigValue* component_section(const ConfigValue* parallel, const char* group, const std::string& modality) {
+  const ConfigValue* sections = parallel == nullptr ? nullptr : parallel->find(group);
+  return sections == nullptr || !sections->is_map() ? nullptr : sections->find(modality);
+}
+
+std::string shard_text(int shard, int world) {
+  const int ranks = shard == 0 ? world : shard;
+  if (ranks == world) return concat("shard ", ranks);
+  if (ranks == 1) return concat("a copy on each of ", ranks_text(world));
+  return concat("shard ", ranks, " x ", world / ranks, " copies");
+}
+
+}  // namespace
+
+Schema parallel_schema() {
+  Schema encoder, connector, backbone;
+  add_shard(encoder);
+  encoder.integer("sp", 1, {1, kMostRanks}, "most ranks that share one item");
+  add_shard(connector);
+  add_shard(backbone);
+  backbone.integer("sp", 1, {1, kMostRanks}, "ranks of a lane, which share its packed sequence");
+  Schema s;
+  s.map_of("encoders", encoder, "by modality");
+  s.map_of("connectors", connector, "by modality");
+  s.section("backbone", backbone, "the language model");
+  return s;
+}
+
+void check_parallel_names(const ConfigValue& parallel, const std::vector<std::string>& components, Mistakes& mistakes) {
+  for (const char* group : {"encoders", "connectors"}) {
+    const ConfigValue* sections = parallel.find(group);
+    if (sections == nullptr || !sections->is_map()) continue;
+    for (const auto& [modality, section] : sections->entries()) {
+      const std::string name = concat(group, ".", modality);
+      if (std::find(components.begin(), components.end(), name) != components.end()) continue;
+      mistakes.add(section.where(), section.path,
+                   concat("no component ", quote_text(name), did_you_mean(name, components)));
+    }
+  }
+}
+
+WorldLayout read_layout(const Recipe& recipe, int world) {
+  WorldLayout layout;
+  layout.world = world;
+  const ConfigValue* parallel = recipe.tree.find("parallel");
+  if (parallel == nullptr || !parallel->is_map()) return layout;
+  const char* const shard_words = "the weights are shared by";
+  for (const auto& [modality, component] : recipe.encoders) {
+    if (const ConfigValue* section = component_section(parallel, "encoders", modality)) {
+      ComponentLayout& encoder = layout.encoders[modality];
+      encoder.shard = read_size(*section, "shard", world, shard_words);
+      encoder.sp = static_cast<int>(std::min<int64_t>(section->get_int("sp"), world));
+    }
+    if (const ConfigValue* section = component_section(parallel, "connectors", modality))
+      layout.connectors[modality].shard = read_size(*section, "shard", world, shard_words);
+  }
+  const ConfigValue& backbone = parallel->at("backbone");
+  layout.backbone.shard = read_size(backbone, "shard", world, shard_words);
+  layout.backbone.sp = read_size(backbone, "sp", world, "the ranks of a lane are");
+  return layout;
+}
+
+void check_splits(const Recipe& recipe, const WorldLayout& layout, const BoundComponent& backbone) {
+  if (layout.backbone.sp == 1) return;
+  for (const UnitDecl& unit : backbone.declarations().units) {
+    if (unit.mixes != Mixes::whole) continue;
+    const ConfigValue& sp = recipe.tree.at("parallel").at("backbone").at("sp");
+    throw UserError(concat(said_at(sp), "the ranks of a lane are ", layout.backbone.sp, ", but unit ",
+                           quote_text(unit.name), " of ", backbone.name(), " (", backbone.options().origin,
+                           ") mixes a whole sample and cannot be split; expected 1"));
+  }
+}
+
+std::vector<std::string> layout_lines(const WorldLayout& layout, const MultimodalModel& model) {
+  std::vector<std::pair<std::string, std::string>> rows;
+  for (const std::string& modality : model.modalities()) {
+    const ComponentLayout encoder = layout.encoder(modality), connector = layout.connector(modality);
+    std::string items;
+    if (encoder.sp > 1 && model.divisible(modality)) items = concat(" · items over up to ", encoder.sp, " ranks");
+    if (encoder.sp > 1 && !model.divisible(modality)) items = concat(" · items stay whole: a unit mixes them as such");
+    const std::string lanes = concat(layout.world, " lanes");
+    rows.emplace_back("encoders." + modality, concat(lanes, items, " · ", shard_text(encoder.shard, layout.world)));
+    rows.emplace_back("connectors." + modality, concat(lanes, " · ", shard_text(connector.shard, layout.world)));
+  }
+  const std::string sp = layout.backbone.sp > 1 ? concat(", sp ", layout.backbone.sp) : "";
+  rows.emplace_back("backbone", concat(layout.lanes(), layout.lanes() == 1 ? " lane" : " lanes", sp, " · ",
+                                       shard_text(layout.backbone.shard, layout.world)));
+  size_t widest = 0;
+  for (const auto& [name, text] : rows) widest = std::max(widest, name.size());
+  std::vector<std::string> lines;
+  for (const auto& [name, text] : rows) lines.push_back(name + std::string(widest + 2 - name.size(), ' ') + text);
+  return lines;
+}
+
+}  // namespace loom

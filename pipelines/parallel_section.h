@@ -1,0 +1,24 @@
+#pragma once
+// The recipe's `parallel` section: how each component lies on the ranks. What depends on the number of ranks is judged
+// when a run starts, since the recipe does not say how many there are.
+#include <string>
+#include <vector>
+
+#include "core/config/schema.h"
+#include "core/model/multimodal_model.h"
+#include "core/step/world_layout.h"
+#include "pipelines/recipe.h"
+
+namespace loom {
+
+Schema parallel_schema();
+// Components that the model does not have.
+void check_parallel_names(const ConfigValue& parallel, const std::vector<std::string>& components, Mistakes& mistakes);
+// The layout on `world` ranks. UserError in one line when a size does not divide them.
+WorldLayout read_layout(const Recipe& recipe, int world);
+// UserError when a lane of several ranks would have to split a sample through a unit that mixes it as a whole.
+void check_splits(const Recipe& recipe, const WorldLayout& layout, const BoundComponent& backbone);
+// One line per component: "encoders.image   4 lanes · items over up to 2 ranks · shard 4".
+std::vector<std::string> layout_lines(const WorldLayout& layout, const MultimodalModel& model);
+
+}  // namespace loom

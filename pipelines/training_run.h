@@ -1,0 +1,71 @@
+#pragma once
+// One run of `omniloom train` on one rank: the loop around Trainer::step with data, metrics, evaluation, saving and
+// stopping. Rank 0 alone reads data and talks to files and people; the others take part in every step, every
+// evaluation and every save, and leave the loop after the same step.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/comm/communicator.h"
+#include "core/data/step_feed.h"
+#include "core/observe/metrics.h"
+#include "core/observe/progress.h"
+#include "core/train/trainer.h"
+#include "pipelines/job.h"
+#include "pipelines/run_state.h"
+
+namespace loom {
+
+struct TrainFlags {
+  std::string recipe, run, resume;  // with resume, the recipe is the run's own
+  bool replace = false;
+  int loopback = 1;  // ranks, as threads of this process
+  std::vector<std::string> overrides;
+
+  std::string recipe_file() const;
+};
+
+class TrainingRun {
+ public:
+  // On all ranks together. The communicator must outlive the run.
+  TrainingRun(const TrainFlags& flags, Communicator& comm);
+  // Trains to the end or until somebody asks to stop; returns the exit code.
+  int run();
+
+ private:
+  bool leader() const { return comm_.rank() == 0; }
+  bool alone() const { return comm_.world() == 1; }
+  bool stopped() const;
+  void open_run(const TrainFlags& flags);  // rank 0: sources, folder, metrics
+  void restore();
+  void print_head() const;
+  void one_step();
+  void show(const StepStats& stats, double seconds, double data_seconds);
+  MetricsLine metrics_of(const StepStats& stats, double seconds, double data_seconds) const;
+  bool due(int64_t every) const { return every > 0 && state_.step % every == 0; }
+  void evaluate_together(MetricsLine& line);
+  void evaluate_here(MetricsLine& line);
+  void save();
+
+  Communicator& comm_;
+  bool resumed_;
+  Job job_;
+  int64_t steps_ = 0, samples_ = 0, saved_ = -1;
+  bool stop_agreed_ = false;            // of the last step, by all ranks
+  std::unique_ptr<StepLoader> loader_;  // rank 0
+  std::unique_ptr<StepFeed> feed_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<Trainer> trainer_;
+  std::vector<std::shared_ptr<Source>> eval_sources_;  // rank 0
+  std::string run_;                                    // rank 0
+  std::unique_ptr<MetricsWriter> metrics_;             // rank 0
+  std::unique_ptr<Progress> progress_;                 // rank 0, while run() lasts
+  RunState state_;
+  ProgressState shown_;
+  double seconds_per_step_ = 0, tokens_per_second_ = 0, data_fraction_ = 0;
+};
+
+// Runs on flags.loopback ranks and returns the exit code. An error of any rank is thrown once.
+int train(const TrainFlags& flags);
+
+}  // namespace loom
