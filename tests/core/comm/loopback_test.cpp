@@ -59,6 +59,9 @@ TEST(Loopback, RanksRunAsThreadsWithTheirOwnThreadCount) {
   });
   EXPECT_EQ(sum, 31);
   EXPECT_EQ(at::get_num_threads(), before);
+  int later = 0;
+  std::thread([&later] { later = at::get_num_threads(); }).join();
+  EXPECT_EQ(later, before);
 }
 
 TEST(Loopback, WaitsMayComeInAnotherOrderThanStarts) {
