@@ -3,7 +3,7 @@
 
 usage: out_of_tree.py BUILD_DIR
 Everything happens in a temporary folder. The encoder, connector and backbone templates are built as they come and trained together;
-their sources must not name anything of packing, sharding or communication.
+their sources must not name anything of packing, sharding or communication. Then the same on four ranks: the same losses.
 """
 import gzip
 import json
@@ -100,6 +100,19 @@ def main():
         rows = [json.loads(line) for line in (away / "runs/first/metrics.jsonl").read_text().splitlines()]
         losses = [row["loss"] for row in rows if "loss" in row]
         expect(len(losses) >= 2 and losses[-1] < 0.5 * losses[0], f"the loss did not fall: {losses}\n{log}")
+
+        # The same sources on four ranks: split items, sharded weights, ranks without rows; in double precision the same losses.
+        def series(name, *arguments):
+            run(["omniloom", "train", "recipe.yaml", "--run", f"runs/{name}", "train.precision=fp64", "train.batch=2 samples",
+                 "train.steps=10", *arguments], away, env)
+            lines = (away / f"runs/{name}/metrics.jsonl").read_text().splitlines()
+            return [json.loads(line)["loss"] for line in lines]
+
+        alone = series("alone")
+        ranks = series("ranks", "--loopback", "4", "parallel.encoders.radar.sp=2", "parallel.backbone.sp=2", "parallel.backbone.shard=2")
+        worst = max(abs(a - b) / abs(a) for a, b in zip(alone, ranks, strict=True))
+        expect(worst < 1e-9, f"four ranks differ from one by {worst}: {alone} {ranks}")
+        print(f"on four ranks: losses of {len(ranks)} steps equal to {worst:.1e}")
         print(f"built against {prefix.name}, trained {len(rows)} records: loss {losses[0]:.3f} -> {losses[-1]:.3f}")
 
 
