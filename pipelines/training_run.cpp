@@ -116,9 +116,15 @@ void TrainingRun::print_head() const {
   log_info("run     ", run_);
 }
 
+// Rank 0 may wait for its data as long as it likes; a rank that fails is noticed all the same.
+LoadedStep TrainingRun::next_step() {
+  const ScopedTimeout patience(comm_, 0);
+  return feed_->next();
+}
+
 void TrainingRun::one_step() {
   const double start = now();
-  const LoadedStep loaded = feed_->next();
+  const LoadedStep loaded = next_step();
   const double ready = now();
   const StepStats stats = trainer_->step(loaded);
   const double seconds = now() - start;

@@ -39,6 +39,7 @@ class TrainingRun {
   void open_run(const TrainFlags& flags);  // rank 0: sources, folder, metrics
   void restore();
   void print_head() const;
+  LoadedStep next_step();
   void one_step();
   void show(const StepStats& stats, double seconds, double data_seconds);
   MetricsLine metrics_of(const StepStats& stats, double seconds, double data_seconds) const;

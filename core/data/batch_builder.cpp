@@ -156,7 +156,7 @@ BatchModalities batch_modalities(const MultimodalModel& model) {
   BatchModalities out;
   for (const auto& [modality, bound] : model.parts().encoders) {
     out[modality] = {&model.encoder(modality), bound->options().compute, model.features_partition(modality),
-                     model.bridge_stream(modality)};
+                     model.bridge_stream(modality), bound->options().origin};
   }
   return out;
 }

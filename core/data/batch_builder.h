@@ -18,6 +18,7 @@ struct BatchModality {
   at::ScalarType compute = at::kFloat;  // what media is cast to
   std::string outputs{};                // partition of the encoder's "features"
   std::string stream{};                 // of the backbone, when embeddings are rows of a stream of their own
+  std::string origin{};                 // "plugin 'vit' (...)", for messages
 };
 using BatchModalities = std::map<std::string, BatchModality>;
 

@@ -19,33 +19,36 @@ const ItemPlace& place_of(const StepPlan& plan, const PlacedItem& item) {
   return verdict_of(plan, item.sample).items.at(static_cast<size_t>(item.item));
 }
 
-[[noreturn]] void refuse_layout(const std::string& modality, const Verdict& verdict, const std::string& what) {
-  throw PluginError(concat("encoders.", modality, ": layout() of an item of ", verdict.name, ": ", what));
+[[noreturn]] void refuse_layout(const std::string& modality, const BatchModality& use, const Verdict& verdict,
+                                const std::string& what) {
+  const std::string origin = use.origin.empty() ? "" : concat(" (", use.origin, ")");
+  throw PluginError(concat("encoders.", modality, origin, ": layout() of an item of ", verdict.name, ": ", what));
 }
 
 // All items must agree on the axes of a partition, or its positions are no table.
-void check_axes(const ItemLayout& layout, const std::string& modality, const Verdict& verdict,
+void check_axes(const ItemLayout& layout, const std::string& modality, const BatchModality& use, const Verdict& verdict,
                 std::map<std::string, int64_t>& axes) {
   for (const auto& [name, part] : layout.partitions) {
     const auto [known, inserted] = axes.emplace(name, part.position_axes);
     if (known->second == part.position_axes) continue;
-    refuse_layout(modality, verdict,
+    refuse_layout(modality, use, verdict,
                   concat("partition '", name, "' has ", part.position_axes, " position axes, an item before it had ",
                          known->second));
   }
 }
 
 // A plan may cut an item only where its verdict says so; and the layout must still say so, too.
-void check_cut(const ItemLayout& layout, const ItemPlace& place, const Verdict& verdict, int64_t row) {
+void check_cut(const ItemLayout& layout, const ItemPlace& place, const BatchModality& use, const Verdict& verdict,
+               int64_t row) {
   const bool listed = std::binary_search(place.cuts.begin(), place.cuts.end(), row);
   if (listed && legal_cut(layout, row)) return;
   const std::string what = concat("the plan divides it at row ", row, " of ", place.meta.tokens);
-  if (listed) refuse_layout(place.modality, verdict, concat(what, ", which the layout does not allow any more"));
-  if (place.cuts.empty()) refuse_layout(place.modality, verdict, concat(what, "; expected it whole"));
+  if (listed) refuse_layout(place.modality, use, verdict, concat(what, ", which the layout does not allow any more"));
+  if (place.cuts.empty()) refuse_layout(place.modality, use, verdict, concat(what, "; expected it whole"));
   const int64_t nearest = *std::min_element(place.cuts.begin(), place.cuts.end(), [&](int64_t a, int64_t b) {
     return std::abs(a - row) < std::abs(b - row);
   });
-  refuse_layout(place.modality, verdict, concat(what, "; expected one of its legal cuts, nearest ", nearest));
+  refuse_layout(place.modality, use, verdict, concat(what, "; expected one of its legal cuts, nearest ", nearest));
 }
 
 // The encoder's pieces in rows of its outputs.
@@ -53,11 +56,11 @@ std::vector<Piece> output_pieces(const StreamItem& item, const ItemPlace& place,
                                  const BatchModality& use) {
   if (item.pieces.size() == 1) return {{item.pieces.front().rank, 0, place.meta.outputs}};
   const std::string mistake = outputs_mistake(item.layout, place.meta, use.outputs);
-  if (!mistake.empty()) refuse_layout(place.modality, verdict, mistake);
+  if (!mistake.empty()) refuse_layout(place.modality, use, verdict, mistake);
   std::vector<Piece> out;
   for (const Piece& piece : item.pieces) {
     const int64_t end = piece.begin + piece.rows;
-    if (end < place.meta.tokens && end > 0) check_cut(item.layout, place, verdict, end);
+    if (end < place.meta.tokens && end > 0) check_cut(item.layout, place, use, verdict, end);
     const int64_t row = row_at(item.layout, use.outputs, piece.begin);
     const int64_t end_row = piece.rows == 0 ? row : row_at(item.layout, use.outputs, end);
     out.push_back({piece.rank, row, end_row - row});
@@ -166,8 +169,8 @@ ItemStreams item_streams(const StepPlan& plan, const std::vector<PlacedItem>& it
     const SegmentKey key{verdict.sample, static_cast<uint64_t>(placed.item) + 1, 0};
     StreamItem in{key, use.encoder->layout(place.meta), placed.pieces};
     const std::string mistake = layout_mistake(in.layout, place.meta);
-    if (!mistake.empty()) refuse_layout(modality, verdict, mistake);
-    check_axes(in.layout, modality, verdict, axes);
+    if (!mistake.empty()) refuse_layout(modality, use, verdict, mistake);
+    check_axes(in.layout, modality, use, verdict, axes);
     StreamItem outputs{key, whole_item(place.meta.outputs), output_pieces(in, place, verdict, use)};
     outputs.layout.partitions["slots"].lengths = {place.slots};
     out.encoder.push_back(std::move(in));

@@ -66,12 +66,14 @@ void UnitBuffer::own_entries(int64_t first) {
   for (const BufferEntry& param : params_) {
     const int64_t begin = std::max(param.offset, first), end = std::min(param.offset + param.numel, first + numel_);
     if (begin >= end) continue;
-    const int64_t row = param.numel / param.shape[0];
     BufferEntry entry = param;
     entry.global_shape = param.shape;
     entry.box = whole_box(param.shape);
-    entry.box.offset[0] = (begin - param.offset) / row;
-    entry.box.size[0] = (end - begin) / row;
+    if (!param.shape.empty()) {  // a scalar is never cut
+      const int64_t row = param.numel / param.shape[0];
+      entry.box.offset[0] = (begin - param.offset) / row;
+      entry.box.size[0] = (end - begin) / row;
+    }
     entry.shape = entry.box.size;
     entry.offset = begin - first;
     entry.numel = end - begin;
@@ -105,8 +107,11 @@ at::Tensor UnitBuffer::master_of(size_t entry) const { return shaped(master_, en
 at::Tensor UnitBuffer::gradient_of(size_t entry) { return shaped(gradient(), entries_.at(entry)); }
 
 void UnitBuffer::begin_gather(SlabPool& pool) {
-  slab_ = pool.acquire(gathered_bytes());
-  gathered_.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(c10::DataPtr(slab_, at::kCPU));
+  if (slab_ == nullptr) {
+    slab_ = pool.acquire(gathered_bytes());
+    gathered_.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(c10::DataPtr(slab_, at::kCPU));
+  }
+  filled_generation_ = generation_;
   // Filled through an alias, so that version counters of saved tensors do not move.
   filling_ = at::from_blob(slab_, {gathered_.size(0)}, at::TensorOptions(options_.compute));
   const at::Tensor mine = filling_.narrow(0, part_of(sharding_) * numel_, numel_);
@@ -130,6 +135,10 @@ void UnitBuffer::start_gather(SlabPool& pool) {
 
 void UnitBuffer::gather(SlabPool& pool) {
   if (users_++ > 0 || in_place_) return;
+  if (started_ && filled_generation_ != generation_) {  // started before the weights were written
+    pending_.wait();
+    started_ = false;
+  }
   if (!started_) begin_gather(pool);
   pending_.wait();
   started_ = false;

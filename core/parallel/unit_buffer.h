@@ -117,7 +117,8 @@ class UnitBuffer {
   at::Tensor local_gradient_;      // whole parameters, of the running pass; alias of gradient_slab_ when sharded
   std::vector<bool> contributed_;  // by parameter, in the running pass
   uint64_t generation_ = 1;
-  at::Tensor seen_[2];  // of Fault::stale_weights: this rank's part as of the last two generations gathered
+  uint64_t filled_generation_ = 0;  // of the values that the slab holds
+  at::Tensor seen_[2];              // of Fault::stale_weights: this rank's part as of the last two generations gathered
   uint64_t seen_generation_ = 0;
 };
 

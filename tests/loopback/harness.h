@@ -49,7 +49,9 @@ ModelBatch rank_batch(const StepPlan& plan, size_t microbatch, const std::vector
 Denominators denominators_of(const StepPlan& plan);
 
 // The worst of all comparisons, by the measure of the design: per tensor |g - g'| / max(|g|, 1e-6 |gradients of its
-// unit|); weights and states likewise, numbers by themselves.
+// unit|); weights and states likewise, numbers by themselves. Gradients and weights of float32 runs are compared in
+// the first step, which begins at equal weights (a bias that begins at zero is nothing but gradients); those of float64
+// in all.
 struct Difference {
   double worst = 0;
   std::string where{};

@@ -1,6 +1,8 @@
 // Batches of several ranks: together they are the batch of one rank, and moves bring each row where it belongs.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "tests/core/checkpoint/files.h"
 #include "tests/core/data/worlds.h"
 
@@ -240,6 +242,34 @@ TEST(WorldBatch, MovesBringEveryRowWhereItBelongs) {
   EXPECT_GT(identities, 10);
   EXPECT_GT(remote, 100);
   EXPECT_GT(streamed, 500);
+}
+
+TEST(WorldBatch, SamplesAndTheirStreamHaveEqualNumbers) {
+  int64_t whole = 0, divided = 0, nothing = 0;
+  for_random_microbatches(150, [&](const Microbatch& m) {
+    for (const ModelBatch& batch : m.ranks) {
+      const Segments &text = batch.text.at(""), &clips = batch.text.at("clips");
+      // What attention needs to find: a divided sample's stream is divided over the same ranks, without rows or not.
+      ASSERT_EQ(clips.splits.size(), text.splits.size());
+      std::set<int64_t> split;
+      for (size_t i = 0; i < text.splits.size(); ++i) {
+        EXPECT_EQ(clips.splits[i].id, text.splits[i].id);
+        split.insert(text.splits[i].id);
+        nothing += clips.splits[i].rows == 0;
+        ++divided;
+      }
+      for (size_t s = 0; s < text.ids.size(); ++s) {
+        if (split.count(text.ids[s]) > 0) continue;
+        const auto found = std::find(clips.ids.begin(), clips.ids.end(), text.ids[s]);
+        ASSERT_NE(found, clips.ids.end()) << "a whole sample without its stream";
+        EXPECT_EQ(clips.keys[static_cast<size_t>(found - clips.ids.begin())].sample, text.keys[s].sample);
+        ++whole;
+      }
+    }
+  });
+  EXPECT_GT(whole, 100);
+  EXPECT_GT(divided, 100);
+  EXPECT_GT(nothing, 50);
 }
 
 TEST(WorldBatch, ContentsOfOtherRanksAreNotNeeded) {

@@ -20,10 +20,11 @@ inline BufferEntry entry(const std::string& name, std::vector<int64_t> shape) {
   return e;
 }
 
-// Two trainable buffers of two components and a frozen one; odd sizes, one entry larger than a chunk.
+// Two trainable buffers of two components and a frozen one; odd sizes, one entry larger than a chunk. On several ranks
+// each holds its parts.
 class Buffers {
  public:
-  explicit Buffers(at::ScalarType type) {
+  explicit Buffers(at::ScalarType type, Sharding sharding = {}) : sharding_(std::move(sharding)) {
     add("blocks.0",
         {entry("encoders.image.blocks.0.qkv.weight", {37, 13}), entry("encoders.image.blocks.0.norm.weight", {13})},
         type, true);
@@ -57,10 +58,21 @@ class Buffers {
     UnitBuffer::Options options;
     options.trainable = trainable;
     options.master = options.compute = type;
-    owned_.push_back(std::make_unique<UnitBuffer>(unit, std::move(entries), options));
+    owned_.push_back(std::make_unique<UnitBuffer>(unit, std::move(entries), options, sharding_));
   }
 
+  Sharding sharding_;
   std::vector<std::unique_ptr<UnitBuffer>> owned_;
 };
+
+// How `shard` ranks share a copy, seen from this rank.
+inline Sharding sharding_on(Communicator& comm, int shard) {
+  return {&comm, block_group(comm.rank(), comm.world(), shard), stride_group(comm.rank(), comm.world(), shard)};
+}
+
+// What lies at an entry, of a whole tensor.
+inline at::Tensor part_of(const at::Tensor& whole, const BufferEntry& entry) {
+  return entry.box.size.empty() ? whole : whole.narrow(0, entry.box.offset[0], entry.box.size[0]);
+}
 
 }  // namespace loom::test

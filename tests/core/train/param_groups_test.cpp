@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "core/comm/loopback.h"
 #include "tests/core/train/buffers.h"
 
 namespace loom {
@@ -104,6 +105,27 @@ TEST(ParamGroups, AMisspeltPatternNamesTheNearestName) {
   EXPECT_NE(message_of(read({{"groups", ConfigValue::list({rule("zzz", {{"weight_decay", zero}})})}}), buffers)
                 .find("components are backbone, encoders.audio, encoders.image"),
             std::string::npos);
+}
+
+TEST(ParamGroups, ARankThatHoldsNothingOfAParameterKnowsItAllTheSame) {
+  const ConfigValue factor = ConfigValue::number(0.5);
+  const ParamGroups groups = read({{"groups", ConfigValue::list({rule("backbone.head.bias", {{"lr_factor", factor}}),
+                                                                 rule("encoders.image.*", {{"lr_factor", factor}})})}});
+  std::vector<int> matched(4);
+  run_loopback(4, [&](Communicator& comm) {
+    const Buffers buffers(at::kFloat, test::sharding_on(comm, 4));
+    const auto settings = resolve_param_groups(groups, buffers.all());
+    for (size_t b = 0; b < settings.size(); ++b) {
+      const std::vector<BufferEntry>& entries = buffers.all()[b]->entries();
+      ASSERT_EQ(settings[b].size(), entries.size());
+      for (size_t e = 0; e < entries.size(); ++e) {
+        const bool wanted = entries[e].name == "backbone.head.bias" || entries[e].name.starts_with("encoders.image.");
+        EXPECT_EQ(settings[b][e].lr_factor, wanted ? 0.5 : 1.0) << entries[e].name;
+        matched[static_cast<size_t>(comm.rank())] += entries[e].name == "backbone.head.bias" ? 1 : 0;
+      }
+    }
+  });
+  EXPECT_EQ(matched[0] + matched[1] + matched[2] + matched[3], 1);  // one rank alone holds the bias
 }
 
 TEST(ParamGroups, RefusesWhatIsNotAFactor) {

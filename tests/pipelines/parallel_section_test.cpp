@@ -1,0 +1,107 @@
+// Layouts from a recipe: sizes against the number of ranks, and what a lane cannot split. What users see of it end to
+// end is in tests/scripts/loopback.py.
+#include "pipelines/parallel_section.h"
+
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "tests/support/tiny_model.h"
+
+namespace loom::test {
+namespace {
+
+Recipe recipe_of(std::vector<ConfigValue::Entry> sections) {
+  ConfigValue parallel = ConfigValue::map(std::move(sections));
+  parallel.place("parallel");
+  parallel.stamp({"recipe.yaml", 9, 5});
+  Mistakes mistakes;
+  Recipe recipe;
+  recipe.tree = ConfigValue::map({{"parallel", validate(parallel, parallel_schema(), mistakes)}});
+  mistakes.throw_if_any("recipe.yaml");
+  recipe.encoders["image"];
+  recipe.connectors["image"];
+  return recipe;
+}
+
+ConfigValue sizes(int64_t sp, int64_t shard) {
+  return ConfigValue::map({{"sp", ConfigValue::integer(sp)}, {"shard", ConfigValue::integer(shard)}});
+}
+
+std::string refusal(const Recipe& recipe, int world) {
+  try {
+    read_layout(recipe, world);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ParallelSection, ReadsEveryComponent) {
+  const Recipe recipe =
+      recipe_of({{"encoders", ConfigValue::map({{"image", sizes(3, 4)}})}, {"backbone", sizes(2, 1)}});
+  const WorldLayout layout = read_layout(recipe, 4);
+  EXPECT_EQ(layout.world, 4);
+  EXPECT_EQ(layout.lanes(), 2);
+  EXPECT_EQ(layout.backbone.shard, 1);
+  EXPECT_EQ(layout.encoder("image").sp, 3);
+  EXPECT_EQ(layout.encoder("image").shard, 4);
+  EXPECT_EQ(layout.connector("image").shard, 0);
+  const Recipe wide = recipe_of({{"encoders", ConfigValue::map({{"image", sizes(8, 0)}})}});
+  EXPECT_EQ(read_layout(wide, 4).encoder("image").sp, 4);  // "most ranks": fewer are fine
+  EXPECT_EQ(read_layout(Recipe{}, 2).encoder("image").sp, 1);
+}
+
+TEST(ParallelSection, SizesMustDivideTheRanks) {
+  EXPECT_EQ(
+      refusal(recipe_of({{"backbone", sizes(4, 0)}}), 6),
+      "recipe.yaml:9:5: parallel.backbone.sp: the ranks of a lane are 4, which does not divide the 6 ranks of this "
+      "run; expected one of 1, 2, 3, 6");
+  EXPECT_NE(refusal(recipe_of({{"backbone", sizes(1, 4)}}), 1).find("parallel.backbone.shard"), std::string::npos);
+  EXPECT_NE(refusal(recipe_of({{"encoders", ConfigValue::map({{"image", sizes(1, 3)}})}}), 4)
+                .find("parallel.encoders.image.shard: the weights are shared by 3"),
+            std::string::npos);
+  EXPECT_EQ(refusal(recipe_of({{"backbone", sizes(2, 2)}}), 6), "");
+}
+
+// A backbone of which the given unit mixes whole samples.
+std::shared_ptr<BoundComponent> backbone_with(Mixes mixes) {
+  Declarations declarations;
+  declarations.component = "backbone";
+  const std::shared_ptr<Component> component = std::make_shared<TinyBackbone>(Declarer(declarations), TinyOptions{});
+  declarations.units[1].mixes = mixes;
+  BindOptions options;
+  options.origin = "plugin 'tiny', tiny.so";
+  return std::make_shared<BoundComponent>(component, std::move(declarations), options);
+}
+
+TEST(ParallelSection, ALaneCannotSplitWhatMixesWhole) {
+  const Recipe recipe = recipe_of({{"backbone", sizes(2, 0)}});
+  const WorldLayout layout = read_layout(recipe, 4);
+  EXPECT_NO_THROW(check_splits(recipe, layout, *backbone_with(Mixes::attention)));
+  EXPECT_NO_THROW(check_splits(recipe_of({}), {}, *backbone_with(Mixes::whole)));
+  try {
+    check_splits(recipe, layout, *backbone_with(Mixes::whole));
+    ADD_FAILURE() << "not refused";
+  } catch (const UserError& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "recipe.yaml:9:5: parallel.backbone.sp: the ranks of a lane are 2, but unit 'blocks.0' of backbone (plugin "
+        "'tiny', tiny.so) mixes a whole sample and cannot be split; expected 1");
+  }
+}
+
+TEST(ParallelSection, LinesForPeople) {
+  const auto model = tiny_model();
+  WorldLayout layout;
+  layout.world = 4;
+  layout.backbone = {2, 2};
+  layout.encoders["image"] = {2, 0};
+  layout.connectors["image"] = {1, 1};
+  EXPECT_EQ(layout_lines(layout, *model),
+            (std::vector<std::string>{"encoders.image    4 lanes · items over up to 2 ranks · shard 4",
+                                      "connectors.image  4 lanes · a copy on each of 4 ranks",
+                                      "backbone          2 lanes, sp 2 · shard 2 x 2 copies"}));
+}
+
+}  // namespace
+}  // namespace loom::test
