@@ -42,7 +42,8 @@ sanitize:
 
 # Ranks and pools are threads: everything that shares state between them, under ThreadSanitizer. The suites are those of
 # the folders named here; one gtest filter, made of the tests' own lines.
-TSAN_TESTS = $(foreach folder,base mesh comm parallel,$(wildcard tests/core/$(folder)/*.cpp))
+TSAN_TESTS = $(foreach folder,base mesh comm reshard parallel,$(wildcard tests/core/$(folder)/*.cpp)) \
+  tests/core/nn/split_services_test.cpp tests/core/data/step_feed_test.cpp tests/core/train/trainer_ranks_test.cpp
 tsan: export TSAN_OPTIONS = halt_on_error=1 second_deadlock_stack=1
 tsan: export OMP_NUM_THREADS = 1
 tsan:
