@@ -44,7 +44,7 @@ sanitize:
 # the folders named here; one gtest filter, made of the tests' own lines.
 TSAN_TESTS = $(foreach folder,base mesh comm reshard parallel,$(wildcard tests/core/$(folder)/*.cpp)) \
   tests/core/nn/split_services_test.cpp tests/core/data/step_feed_test.cpp tests/core/train/trainer_ranks_test.cpp
-tsan: export TSAN_OPTIONS = halt_on_error=1 second_deadlock_stack=1
+tsan: export TSAN_OPTIONS = halt_on_error=1 second_deadlock_stack=1 suppressions=$(CURDIR)/tests/tsan.supp
 tsan: export OMP_NUM_THREADS = 1
 tsan:
 	@core/cmake/setup.sh test
