@@ -6,7 +6,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
-#include <cstring>
+#include <algorithm>
 
 #include "core/base/error.h"
 #include "core/base/faults.h"
@@ -247,7 +247,7 @@ std::string Communicator::broadcast(std::string_view what, const RankGroup& grou
   from_root(size);
   const Tensor bytes = at::empty({*size.data_ptr<int64_t>()}, at::kByte);
   char* data = static_cast<char*>(bytes.data_ptr());
-  if (rank_ == root && !text.empty()) std::memcpy(data, text.data(), text.size());
+  if (rank_ == root) std::copy(text.begin(), text.end(), data);
   from_root(bytes);
   return bytes.numel() > 0 ? std::string(data, static_cast<size_t>(bytes.numel())) : std::string();
 }

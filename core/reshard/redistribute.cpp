@@ -114,7 +114,7 @@ void write_view(const Tensor& to, const Tensor& from, Write write) {
 }
 
 // Patches -> consecutive numbers.
-void read(const Piece& piece, Tensor out) {
+void read(const Piece& piece, const Tensor& out) {
   if (many_rows(piece)) {
     Tensor rows = out.view({piece.elements, piece.inner});
     at::index_select_out(rows, rows_of(piece), 0, index_of(piece));

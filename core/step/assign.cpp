@@ -61,7 +61,7 @@ void assign_items(const std::vector<Verdict>& samples, std::vector<PlacedItem>& 
     for (size_t k = 0; k < ends.size(); ++k) {
       const std::pair<double, int> least = *ranks.begin();
       ranks.erase(ranks.begin());
-      chosen.push_back({least.second, least.first});
+      chosen.emplace_back(least.second, least.first);
     }
     std::sort(chosen.begin(), chosen.end());
     item.pieces.clear();

@@ -134,7 +134,7 @@ std::string layout_mistake(const ItemLayout& layout, const ItemMeta& meta) {
   const auto whole = layout.partitions.find("");
   if (whole == layout.partitions.end()) return "there is no default partition ''";
   for (const auto& [name, part] : layout.partitions) {
-    const std::string mistake = partition_mistake(name, part);
+    std::string mistake = partition_mistake(name, part);
     if (!mistake.empty()) return mistake;
   }
   const int64_t rows = whole->second.rows();
