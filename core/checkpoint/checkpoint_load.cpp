@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/base/text.h"
+#include "core/checkpoint/box_view.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/safetensors.h"
 
@@ -64,13 +65,6 @@ struct Copy {
   Tensor to, from;
 };
 
-void slice(Tensor& tensor, const Box& part, const Box& home) {
-  for (int64_t d = 0; d < part.rank(); ++d) {
-    const size_t i = static_cast<size_t>(d);
-    tensor = tensor.narrow(d, part.offset[i] - home.offset[i], part.size[i]);
-  }
-}
-
 }  // namespace
 
 Manifest load_checkpoint(const std::string& folder, const std::vector<NamedTensor>& tensors,
@@ -103,9 +97,7 @@ Manifest load_checkpoint(const std::string& folder, const std::vector<NamedTenso
                       describe(from.scalar_type(), from.sizes().vec()), "; the manifest says ",
                       describe(stored.dtype, source.box.size));
       Tensor to = wanted.tensor.detach();
-      slice(to, common, box);
-      slice(from, common, source.box);
-      copies.push_back({to, from});
+      copies.push_back({box_view(to, common, box), box_view(from, common, source.box)});
     }
   }
   for (Copy& copy : copies) copy.to.copy_(copy.from);

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/checkpoint/box_view.h"
 #include "core/checkpoint/safetensors.h"
 
 namespace loom {
@@ -58,12 +59,7 @@ std::vector<Part> from_text(const std::string& text) {
   return out;
 }
 
-Tensor place_of(const Tensor& whole, const Box& box) {
-  Tensor out = whole;
-  for (int64_t d = 0; d < box.rank(); ++d)
-    out = out.narrow(d, box.offset[static_cast<size_t>(d)], box.size[static_cast<size_t>(d)]);
-  return out;
-}
+Tensor place_of(const Tensor& whole, const Box& box) { return box_view(whole, box, whole_box(whole.sizes().vec())); }
 
 // The tensor that a part belongs to, found or begun. `mine` is the part itself when rank 0 holds it.
 Whole& home_of(const Part& part, const Tensor& mine, std::vector<Whole>& wholes, std::map<std::string, size_t>& index) {

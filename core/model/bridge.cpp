@@ -4,27 +4,17 @@
 #include <c10/core/GradMode.h>
 
 #include "core/base/error.h"
-#include "core/comm/communicator.h"
+#include "core/reshard/rows.h"
 
 namespace loom {
 
 Tensor move_rows(Communicator& comm, std::string_view what, const RowMove& move, const Tensor& rows) {
-  if (move.identity) return rows;
-  const c10::AutoGradMode no_grad(false);
-  const int64_t width = rows.size(1);
-  Tensor out = at::zeros({move.rows, width}, rows.options());
-  redistribute(comm, what, {{&move.route, rows.detach().contiguous(), out, width}});
-  return out;
+  return move.identity ? rows : redistribute_rows(comm, what, move.route, rows, move.rows);
 }
 
 Tensor move_rows_adjoint(Communicator& comm, std::string_view what, const RowMove& move, const Tensor& gradient,
                          int64_t source_rows) {
-  if (move.identity) return gradient;
-  const c10::AutoGradMode no_grad(false);
-  const int64_t width = gradient.size(1);
-  Tensor out = at::zeros({source_rows, width}, gradient.options());
-  redistribute_adjoint(comm, what, {{&move.route, out, gradient.contiguous(), width}});
-  return out;
+  return move.identity ? gradient : redistribute_rows_adjoint(comm, what, move.route, gradient, source_rows);
 }
 
 Tensor bridge_forward(const Tensor& hidden, const Tensor& slots, const Tensor& rows, BridgeMode mode) {

@@ -1,7 +1,6 @@
 // Services that mix rows of a segment, wherever its pieces lie: halos and segment sums. Each is a differentiable move
 // of rows between ranks followed by ordinary operations, so its gradient is the adjoint move.
 #include <ATen/ATen.h>
-#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <map>
@@ -12,7 +11,7 @@
 #include "core/comm/communicator.h"
 #include "core/nn/context.h"
 #include "core/nn/differentiable.h"
-#include "core/reshard/redistribute.h"
+#include "core/reshard/rows.h"
 
 namespace loom {
 namespace {
@@ -42,25 +41,20 @@ struct LocalPart {
 }  // namespace
 
 Tensor UnitContext::moved(const char* service, const Route& route, const Tensor& source, int64_t rows) {
-  const int64_t width = source.size(1);
   const bool reuses = state_.kept != nullptr && state_.recomputing;
   Tensor values;
   if (reuses) {
     values = next(state_.kept->moved, next_kept_moved_);
   } else {
-    const c10::AutoGradMode no_grad(false);
-    values = at::zeros({rows, width}, source.options());
-    redistribute(*state_.comm, what(service), {{&route, source.detach().contiguous(), values, width}});
+    values = redistribute_rows(*state_.comm, what(service), route, source, rows);
     if (state_.kept != nullptr) state_.kept->moved.push_back(values);
   }
   Communicator* comm = state_.comm;
   const int64_t source_rows = source.size(0);
   return differentiable(
       values.detach(), {source}, {},
-      [comm, route, source_rows, width, name = what(service) + " gradient"](const BackwardCall& call) {
-        const Tensor gradient = at::zeros({source_rows, width}, call.grad.options());
-        redistribute_adjoint(*comm, name, {{&route, gradient, call.grad.contiguous(), width}});
-        return std::vector<Tensor>{gradient};
+      [comm, route, source_rows, name = what(service) + " gradient"](const BackwardCall& call) {
+        return std::vector<Tensor>{redistribute_rows_adjoint(*comm, name, route, call.grad, source_rows)};
       });
 }
 

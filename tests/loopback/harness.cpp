@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/checkpoint/box_view.h"
 #include "core/comm/loopback.h"
 #include "core/data/batch_builder.h"
 
@@ -89,11 +90,7 @@ RankRecord train(MultimodalModel& model, Communicator& comm, const RunData& data
   return record;
 }
 
-Tensor part_of(Tensor whole, const Box& box) {
-  for (size_t d = 0; d < box.size.size(); ++d)
-    whole = whole.narrow(static_cast<int64_t>(d), box.offset[d], box.size[d]);
-  return whole;
-}
+Tensor part_of(const Tensor& whole, const Box& box) { return box_view(whole, box, whole_box(whole.sizes().vec())); }
 
 // Whole tensors out of the pieces of all ranks; replicas of a piece must be the same to the bit.
 void assemble(const std::vector<RankRecord>& ranks, size_t step, Tensor Piece::*field,

@@ -5,30 +5,16 @@
 #include <torch/nn/modules/linear.h>
 
 #include "core/model/from_module.h"
+#include "tests/support/mean_mixer.h"
 #include "tests/support/tiny_model.h"
 
 namespace loom::test {
 namespace {
 
-struct TwoLayersImpl : torch::nn::Module {
-  TwoLayersImpl(int64_t in, int64_t hidden, int64_t out, double drop)
-      : first(in, hidden), second(hidden, out), p(drop) {
-    register_module("first", first);
-    register_module("second", second);
-  }
-  torch::Tensor forward(const torch::Tensor& x) {
-    const auto h = torch::nn::functional::dropout(
-        first(x).tanh(), torch::nn::functional::DropoutFuncOptions().p(p).training(is_training()));
-    return second(h + h.mean(0, true));
-  }
-  torch::nn::Linear first, second;
-  double p;
-};
-
 class Wrapped : public Encoder {
  public:
   Wrapped(const Declarer& d, double drop)
-      : inner_(from_module<TwoLayersImpl>(d, {"module", "media", "features", kMediaWidth, 8}, 5, kMediaWidth, 9, 8,
+      : inner_(from_module<MeanMixerImpl>(d, {"module", "media", "features", kMediaWidth, 8}, 5, kMediaWidth, 9, 8,
                                           drop)) {}
   void run(int, Streams& s, UnitContext& ctx) override { inner_.run(s, ctx); }
   int64_t width() const override { return 8; }
@@ -70,7 +56,7 @@ TEST(FromModule, GradientsEqualPlainAutograd) {
   tape.backward(0, gradients);
 
   at::manual_seed(5);
-  TwoLayersImpl plain(kMediaWidth, 9, 8, 0.0);
+  MeanMixerImpl plain(kMediaWidth, 9, 8, 0.0);
   std::vector<torch::Tensor> outputs;
   const Segments& rows = items.encoder.at("");
   for (int64_t i = 0; i < rows.count(); ++i)

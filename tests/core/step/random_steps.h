@@ -7,29 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/random.h"
 #include "core/step/item_layout.h"
 #include "core/step/step_plan.h"
+#include "tests/support/draws.h"
 
 namespace loom::test {
-
-// A stream of draws with a place.
-class Draws {
- public:
-  explicit Draws(uint64_t seed) : random_(RandomKey{.seed = seed, .purpose = Purpose::sample}) {}
-  int64_t below(int64_t bound) { return static_cast<int64_t>(random_.below(static_cast<uint64_t>(bound), next_++)); }
-  int64_t between(int64_t low, int64_t high) { return low + below(high - low + 1); }
-  bool chance(double p) { return random_.uniform(next_++) < p; }
-  template <class T>
-  void shuffle(std::vector<T>& values) {
-    for (size_t i = values.size(); i > 1; --i)
-      std::swap(values[i - 1], values[static_cast<size_t>(below(static_cast<int64_t>(i)))]);
-  }
-
- private:
-  Philox random_;
-  uint64_t next_ = 0;
-};
 
 inline std::vector<int64_t> some_of(std::vector<int64_t> values, Draws& draws) {
   draws.shuffle(values);

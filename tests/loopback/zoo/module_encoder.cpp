@@ -1,28 +1,10 @@
 #include "tests/loopback/zoo/module_encoder.h"
 
-#include <torch/nn/functional/dropout.h>
-#include <torch/nn/modules/linear.h>
-
 #include "core/model/from_module.h"
+#include "tests/support/mean_mixer.h"
 
 namespace loom::test {
 namespace {
-
-// Rows of an item see their mean: mixes `whole`.
-struct MeanMixerImpl : torch::nn::Module {
-  MeanMixerImpl(int64_t in, int64_t hidden, int64_t out, double drop)
-      : first(in, hidden), second(hidden, out), p(drop) {
-    register_module("first", first);
-    register_module("second", second);
-  }
-  torch::Tensor forward(const torch::Tensor& x) {
-    const auto h = torch::nn::functional::dropout(
-        first(x).tanh(), torch::nn::functional::DropoutFuncOptions().p(p).training(is_training()));
-    return second(h + h.mean(0, true));
-  }
-  torch::nn::Linear first, second;
-  double p;
-};
 
 class ModuleEncoder : public Encoder {
  public:
