@@ -81,7 +81,7 @@ struct Evaluation {
     std::vector<std::vector<int64_t>> answers(chunk.samples.size());
     if (options.generate) {
       answers =
-          generate_greedy(model, build_prompt_batch(pointers(chunk), model), {options.max_new_tokens, tokenizer.eos()});
+          generate(model, build_prompt_batch(pointers(chunk), model), {options.max_new_tokens, tokenizer.ends()});
     }
     for (size_t i = 0; i < chunk.samples.size(); ++i) {
       EvalSample sample{chunk.samples[i].verdict.name, truth_of(chunk.samples[i], tokenizer),

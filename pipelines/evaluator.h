@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,18 +29,24 @@ struct EvalOptions {
 EvalOptions read_eval_options(const ConfigValue& eval);
 
 struct EvalSample {
-  std::string name, truth, output;
-  Tensor picture;  // uint8 [height, width, channels]; undefined without one
+  std::string name, prompt, truth, output;  // prompt: the text before the answer, without special tokens
+  Tensor picture;                           // uint8 [height, width, channels]; undefined without one
   bool correct = false;
 };
 
 struct EvalResult {
   int64_t samples = 0;
   int64_t exact = 0;
-  double loss = 0;  // mean over supervised tokens; 0 when swapped
+  double loss = 0;                        // mean over supervised tokens; 0 when swapped
+  int64_t supervised = 0;                 // tokens
+  std::optional<int64_t> correct_tokens;  // of them the model's first choice; nothing when the backbone does not say
   int64_t skipped = 0;
   double seconds = 0;
   std::vector<EvalSample> shown;
+  std::optional<double> token_accuracy() const {
+    if (!correct_tokens.has_value() || supervised == 0) return std::nullopt;
+    return static_cast<double>(*correct_tokens) / static_cast<double>(supervised);
+  }
   double exact_match() const { return samples > 0 ? static_cast<double>(exact) / static_cast<double>(samples) : 0; }
 };
 

@@ -56,7 +56,7 @@ int generate(const GenerateFlags& flags) {
   for (const PreparedSample& sample : samples) pointers.push_back(&sample);
   const int64_t limit = flags.max_new_tokens > 0 ? flags.max_new_tokens : job.recipe.eval().get_int("max_new_tokens");
   const auto answers =
-      generate_greedy(*job.model, build_prompt_batch(pointers, *job.model), {limit, job.tokenizer->eos()});
+      generate(*job.model, build_prompt_batch(pointers, *job.model), {limit, job.tokenizer->ends()});
   for (size_t i = 0; i < answers.size(); ++i) {
     if (!names[i].empty()) std::printf("%s: ", names[i].c_str());
     std::printf("%s%s\n", flags.prompt.c_str(), job.tokenizer->decode(answers[i]).c_str());

@@ -36,7 +36,7 @@ UnitDecl head_unit(const Config& c) {
   UnitDecl decl;
   decl.name = "head";
   decl.inputs = {stream("hidden", c.width), stream("loss_rows", 0), stream("targets", 0, true)};
-  decl.outputs = {stream("logprob", 0, true), stream("logits", c.vocab, true)};
+  decl.outputs = {stream("logprob", 0, true), stream("correct", 0, true), stream("logits", c.vocab, true)};
   return decl;
 }
 
@@ -84,7 +84,11 @@ Head::Head(const Declarer& d, const Config& config, Param embedding)
 
 void Head::operator()(Streams& s, UnitContext& ctx) const {
   const Tensor rows_NW = norm_(s["hidden"].index_select(0, s["loss_rows"]), ctx);
-  if (s.has("targets")) {
+  if (s.has("targets") && ctx.phase() == Phase::evaluate) {
+    const TargetScores scores = output_.score(rows_NW, s["targets"], ctx);
+    s.set("logprob", scores.log_probs);
+    s.set("correct", scores.correct);
+  } else if (s.has("targets")) {
     s.set("logprob", output_.log_probs(rows_NW, s["targets"], ctx));
   } else {
     s.set("logits", output_.logits(rows_NW, ctx));

@@ -1,6 +1,6 @@
 #pragma once
-// A sample on its way to a microbatch: raw as a source gives it (text and media, decoded), then prepared (tokens,
-// supervision, one tensor per media item) together with the verdict that a step plan is made from.
+// A sample on its way to a microbatch: raw as a source gives it (text, media and the borders of turns), then prepared
+// (tokens, supervision, one tensor per media item) together with the verdict that a step plan is made from.
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -13,7 +13,9 @@
 namespace loom {
 
 struct SamplePart {
-  enum class Kind { text = 1, media };
+  // A turn of a conversation is turn_begin (its text is the role), text and media, turn_end. A sample is either made of
+  // turns only or has none; how turns are spelled is the chat template's business.
+  enum class Kind { text = 1, media, turn_begin, turn_end };
 
   static SamplePart make_text(std::string text, bool supervised) {
     SamplePart part;
@@ -28,9 +30,22 @@ struct SamplePart {
     return part;
   }
 
+  static SamplePart make_turn_begin(std::string role) {
+    SamplePart part;
+    part.kind = Kind::turn_begin;
+    part.text = std::move(role);
+    return part;
+  }
+  static SamplePart make_turn_end(bool supervised) {
+    SamplePart part;
+    part.kind = Kind::turn_end;
+    part.supervised = supervised;
+    return part;
+  }
+
   Kind kind = Kind::text;
-  std::string text;
-  bool supervised = false;  // of text: is the model to learn to write it?
+  std::string text;         // of turn_begin: "system", "user", "assistant" or "tool"
+  bool supervised = false;  // of text and turn_end: is the model to learn to write it?
   Media media;
 };
 

@@ -1,6 +1,9 @@
 // The byte tokenizer: 256 bytes, then special tokens. No vocabulary file, any language, any string.
 #include "core/data/tokenizer.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/data/source.h"
@@ -23,17 +26,33 @@ class ByteTokenizer : public Tokenizer {
     }
     return out;
   }
-  int64_t vocab_size() const override { return kBytes + 4; }  // bos, eos, two in reserve
+  int64_t vocab_size() const override { return kBytes + static_cast<int64_t>(std::size(kSpecials)); }
   int64_t bos() const override { return kBytes; }
   int64_t eos() const override { return kBytes + 1; }
+  std::optional<int64_t> special(std::string_view spelling) const override {
+    const auto found = std::find(std::begin(kSpecials), std::end(kSpecials), spelling);
+    if (found == std::end(kSpecials)) return std::nullopt;
+    return kBytes + (found - std::begin(kSpecials));
+  }
+  std::string spelling(int64_t token) const override {
+    if (token >= 0 && token < kBytes) return std::string(1, static_cast<char>(token));
+    return token >= kBytes && token < vocab_size() ? std::string(kSpecials[token - kBytes]) : "";
+  }
 
  private:
   static constexpr int64_t kBytes = 256;
+  static constexpr std::string_view kSpecials[] = {"<|begin|>", "<|end|>", kTurnBegin, kTurnEnd};
 };
 
 }  // namespace
 
 Tokenizer::~Tokenizer() = default;
+
+std::vector<int64_t> Tokenizer::ends() const {
+  std::vector<int64_t> out{eos()};
+  if (const auto turn = special(kTurnEnd); turn.has_value() && *turn != eos()) out.push_back(*turn);
+  return out;
+}
 
 std::unique_ptr<Tokenizer> make_tokenizer(const ConfigValue& config) {
   const std::string& name = config.as_string();

@@ -8,6 +8,8 @@ Encoder::~Encoder() = default;
 Connector::~Connector() = default;
 Backbone::~Backbone() = default;
 
+Tensor Encoder::show(const Tensor& /*rows*/, const ItemMeta& /*meta*/) const { return {}; }
+
 ItemLayout Encoder::layout(const ItemMeta& meta) const { return whole_item(meta.tokens); }
 
 void Component::end_step(StateTable& /*states*/) {}

@@ -6,7 +6,8 @@
 // [outputs, width()]. A connector reads "features" and writes "embeddings" [slots, width]. A backbone reads "tokens"
 // (int64 [T]) and writes "hidden" [T, width()] in its first unit, into whose rows the bridge then puts embeddings; its
 // last unit reads "hidden", "loss_rows" and, when there are targets, "targets" (int64 [n]), and writes "logprob" [n],
-// or "logits" [n, vocab] without targets.
+// or "logits" [n, vocab] without targets. When evaluating it may also write "correct" (float [n]): 1 where the target
+// is the most likely token.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -39,6 +40,9 @@ class Encoder : public Component {
   virtual ItemLayout layout(const ItemMeta& meta) const;  // default: one segment
   virtual Tensor prepare(const Media& media,
                          const Philox& random) const = 0;  // any thread: [tokens, media_width()] float
+  // For people: prepared rows as what the model sees of them, uint8 [frames, height, width, channels]. Undefined
+  // (default) when there is nothing to look at.
+  virtual Tensor show(const Tensor& rows, const ItemMeta& meta) const;
 };
 
 // How the bridge joins embeddings with a stream of the backbone.

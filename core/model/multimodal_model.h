@@ -33,14 +33,21 @@ struct Denominators {
   double samples = 1;
 };
 
+// How a batch's targets fare, without gradients: [n] each.
+struct BatchScores {
+  Tensor log_probs;
+  Tensor correct;  // 1 where the target is the most likely token; undefined when the backbone does not say
+};
+
 class MultimodalModel {
  public:
   MultimodalModel(ModelParts parts, uint64_t seed);
 
   // Adds gradients of (sum of losses / denominators) into the gradient buffers.
   MicrobatchResult forward_backward(const ModelBatch& batch, int64_t step, const Denominators& denominators);
-  // No gradients: per-target log-probabilities [n] (float).
-  Tensor log_probs(const ModelBatch& batch);
+  // No gradients.
+  BatchScores score(const ModelBatch& batch);
+  Tensor log_probs(const ModelBatch& batch) { return score(batch).log_probs; }
   // No gradients: logits [loss_rows, vocab] of a pass that appends to `cache` (prefill and decode are one run).
   Tensor logits(const ModelBatch& batch, KvCache& cache);
 
@@ -78,7 +85,7 @@ class MultimodalModel {
   void inject(Pass& pass, int unit, const ModelBatch& batch, StreamMap& streams);
   void extract(Pass& pass, int unit, const ModelBatch& batch, StreamMap& gradients);
   void decode_backward(Branch& branch, const std::string& modality, const ItemBatch& items);
-  Tensor run(Pass& pass, const ModelBatch& batch, TapeContext context, const char* output);
+  StreamMap run(Pass& pass, const ModelBatch& batch, TapeContext context);  // the backbone's last streams
 
   ModelParts parts_;
   uint64_t seed_;

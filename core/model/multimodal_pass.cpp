@@ -83,7 +83,7 @@ void MultimodalModel::inject(Pass& pass, int unit, const ModelBatch& batch, Stre
   }
 }
 
-Tensor MultimodalModel::run(Pass& pass, const ModelBatch& batch, TapeContext context, const char* output) {
+StreamMap MultimodalModel::run(Pass& pass, const ModelBatch& batch, TapeContext context) {
   for (const auto& [modality, items] : batch.items) encode(pass, modality, items, context);
 
   context.partitions = &batch.text;
@@ -101,7 +101,7 @@ Tensor MultimodalModel::run(Pass& pass, const ModelBatch& batch, TapeContext con
     inject(pass, unit, batch, streams);
     pass.backbone->forward(unit, streams);
   }
-  return streams.at(output);
+  return streams;
 }
 
 // Takes the gradients of what was injected before `unit` out of the backbone's, back to the connector's ranks.
@@ -159,7 +159,7 @@ MicrobatchResult MultimodalModel::forward_backward(const ModelBatch& batch, int6
   TapeContext context;
   context.seed = seed_;
   context.step = step;
-  const Tensor logprob = run(pass, batch, context, "logprob");
+  const Tensor logprob = run(pass, batch, context).at("logprob");
 
   MicrobatchResult result;
   result.supervised = batch.targets.size(0);
@@ -187,11 +187,13 @@ MicrobatchResult MultimodalModel::forward_backward(const ModelBatch& batch, int6
   return result;
 }
 
-Tensor MultimodalModel::log_probs(const ModelBatch& batch) {
+BatchScores MultimodalModel::score(const ModelBatch& batch) {
   Pass pass;
   TapeContext context;
   context.phase = Phase::evaluate;
-  return run(pass, batch, context, "logprob");
+  const StreamMap streams = run(pass, batch, context);
+  const auto correct = streams.find("correct");
+  return {streams.at("logprob"), correct != streams.end() ? correct->second : Tensor()};
 }
 
 Tensor MultimodalModel::logits(const ModelBatch& batch, KvCache& cache) {
@@ -199,7 +201,7 @@ Tensor MultimodalModel::logits(const ModelBatch& batch, KvCache& cache) {
   TapeContext context;
   context.phase = Phase::generate;
   context.cache = &cache;
-  Tensor out = run(pass, batch, context, "logits");
+  Tensor out = run(pass, batch, context).at("logits");
   const Segments& text = batch.text.at("");
   std::vector<int64_t> counts;
   for (int64_t s = 0; s < text.count(); ++s) counts.push_back(text.length(s));

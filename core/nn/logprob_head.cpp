@@ -37,9 +37,12 @@ Tensor chunk_logits(const Tensor& x, const Tensor& weight, int64_t begin, int64_
   return rows::work_tensor(at::mm(x.narrow(0, begin, count), weight.t()));
 }
 
-Tensor all_lse(const Tensor& x, const Tensor& weight, const Tensor& targets, int64_t chunk, Tensor& picked) {
+// `largest`, when given, receives each row's largest logit.
+Tensor all_lse(const Tensor& x, const Tensor& weight, const Tensor& targets, int64_t chunk, Tensor& picked,
+               Tensor* largest = nullptr) {
   Tensor lse = at::empty({x.size(0)}, x.options().dtype(rows::work_dtype(x)));
   picked = at::empty_like(lse);
+  if (largest != nullptr) *largest = at::empty_like(lse);
   for (int64_t begin = 0; begin < x.size(0); begin += chunk) {
     const int64_t count = std::min(chunk, x.size(0) - begin);
     const Tensor logits = chunk_logits(x, weight, begin, count);
@@ -51,6 +54,7 @@ Tensor all_lse(const Tensor& x, const Tensor& weight, const Tensor& targets, int
       });
     });
     picked.narrow(0, begin, count).copy_(logits.gather(1, targets.narrow(0, begin, count).unsqueeze(1)).squeeze(1));
+    if (largest != nullptr) largest->narrow(0, begin, count).copy_(logits.amax(1));
   }
   return lse;
 }
@@ -110,6 +114,15 @@ LogProbHead::LogProbHead(const Declarer& d, Param tied) : weight_(tied) { d.use(
 
 Tensor LogProbHead::log_probs(const Tensor& x_NW, const Tensor& targets_N, UnitContext& ctx) const {
   return linear_log_probs(x_NW, ctx[weight_], targets_N);
+}
+
+TargetScores LogProbHead::score(const Tensor& x_NW, const Tensor& targets_N, UnitContext& ctx) const {
+  const c10::NoGradGuard no_grad;
+  const Tensor weight = ctx[weight_];
+  check(x_NW, weight, targets_N);
+  Tensor picked, largest;
+  const Tensor lse = all_lse(x_NW, weight, targets_N.contiguous(), rows_per_chunk(weight.size(0), 0), picked, &largest);
+  return {picked - lse, (picked >= largest).to(lse.scalar_type())};
 }
 
 Tensor LogProbHead::logits(const Tensor& x_NW, UnitContext& ctx) const { return at::linear(x_NW, ctx[weight_]); }

@@ -10,6 +10,12 @@ namespace loom {
 
 class UnitContext;
 
+// How the targets fare: their log-probabilities, and 1 where the target is the most likely token (the first of equals
+// counts, whichever it is). Both [n], float (double for double).
+struct TargetScores {
+  Tensor log_probs, correct;
+};
+
 class LogProbHead {
  public:
   LogProbHead(const Declarer& d, int64_t vocab, int64_t width, Init init = Init::normal(0.02));
@@ -18,6 +24,8 @@ class LogProbHead {
   // Log-probability of target i at row i: [n] in float (double for double). x_NW are the supervised rows, targets int64
   // [n].
   Tensor log_probs(const Tensor& x_NW, const Tensor& targets_N, UnitContext& ctx) const;
+  // The same without gradients, in one pass with the comparison: for evaluation.
+  TargetScores score(const Tensor& x_NW, const Tensor& targets_N, UnitContext& ctx) const;
   Tensor logits(const Tensor& x_NW, UnitContext& ctx) const;  // [n, vocab], for generation
 
  private:

@@ -112,7 +112,7 @@ TEST_P(Parity, CachedGenerationEqualsFullRecomputation) {
   for (int64_t s = 0; s < 4; ++s) last.push_back(prompts.text.at("").offsets[s + 1] - 1);
   prompts.loss_rows = at::tensor(at::ArrayRef<int64_t>(last), at::kLong);
   prompts.targets = Tensor();
-  const auto cached = generate_greedy(*model, prompts, {9, 4});
+  const auto cached = generate(*model, prompts, {9, {4}});
   for (size_t s = 0; s < samples.size(); ++s) {
     std::vector<int64_t> produced;
     for (int64_t n = 0; n < 9; ++n) {
