@@ -3,12 +3,14 @@ BUILD ?= build
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 RUN ?= runs/demo
+FUZZ_SECONDS ?= 60
 TORCH = -DTORCH_PREFIX="$$(cat .deps/torch-prefix)"
 CONFIGURE = cmake -S . -G Ninja --log-level=WARNING $(TORCH)
 NINJA = NINJA_STATUS="[%f/%t] " ninja -j$(JOBS)
-export TORCH_PREFIX CMAKE_PREFIX_PATH
+TESTS = -DOMNILOOM_BUILD_TESTS=ON -DOMNILOOM_TEST_PYTHON="$$(cat .deps/test-python)"
+export TORCH_PREFIX CMAKE_PREFIX_PATH OMNILOOM_TEST_PYTHON
 
-.PHONY: all setup build demo test test-full sanitize tsan lint lint-full install clean
+.PHONY: all setup build demo test test-full sanitize tsan fuzz lint lint-full install clean
 all: build
 
 setup:
@@ -27,7 +29,7 @@ demo:
 
 test:
 	@core/cmake/setup.sh test
-	@$(CONFIGURE) -B $(BUILD) -DOMNILOOM_BUILD_TESTS=ON
+	@$(CONFIGURE) -B $(BUILD) $(TESTS)
 	@$(NINJA) -C $(BUILD) all tests
 	@ctest --test-dir $(BUILD) --output-on-failure -j$(JOBS)
 
@@ -36,14 +38,15 @@ test-full: test
 
 sanitize:
 	@core/cmake/setup.sh test
-	@$(CONFIGURE) -B $(BUILD)-asan -DOMNILOOM_BUILD_TESTS=ON -DOMNILOOM_SANITIZE=address,undefined
+	@$(CONFIGURE) -B $(BUILD)-asan $(TESTS) -DOMNILOOM_SANITIZE=address,undefined
 	@$(NINJA) -C $(BUILD)-asan all tests
 	@ctest --test-dir $(BUILD)-asan --output-on-failure -j$(JOBS)
 
 # Ranks and pools are threads: everything that shares state between them, under ThreadSanitizer. The suites are those of
 # the folders named here; one gtest filter, made of the tests' own lines.
 TSAN_TESTS = $(foreach folder,base mesh comm reshard parallel,$(wildcard tests/core/$(folder)/*.cpp)) \
-  tests/core/nn/split_services_test.cpp tests/core/data/step_feed_test.cpp tests/core/train/trainer_ranks_test.cpp
+  tests/core/nn/split_services_test.cpp tests/core/data/step_feed_test.cpp \
+  tests/core/data/bpe_tokenizer_test.cpp tests/core/data/bpe_trainer_test.cpp tests/core/train/trainer_ranks_test.cpp
 tsan: export TSAN_OPTIONS = halt_on_error=1 second_deadlock_stack=1 suppressions=$(CURDIR)/tests/tsan.supp
 tsan: export OMP_NUM_THREADS = 1
 tsan:
@@ -53,6 +56,13 @@ tsan:
 	@suites=$$(sed -nE 's/^TEST(_F|_P)?\((\w+),.*/\2.*:*\/\2.*/p' $(TSAN_TESTS) | sort -u | paste -sd :) && \
 	  $(BUILD)-tsan/bin/unit_tests --gtest_brief=1 --gtest_filter="$$suites"
 	@$(BUILD)-tsan/bin/loopback_tests --gtest_brief=1
+
+# Foreign bytes against every parser, FUZZ_SECONDS each: clang++ with libFuzzer, AddressSanitizer and UBSan.
+fuzz:
+	@core/cmake/setup.sh fuzz
+	@$(CONFIGURE) -B $(BUILD)-fuzz -DOMNILOOM_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++
+	@$(NINJA) -C $(BUILD)-fuzz
+	@python3 tests/fuzz/run.py $(BUILD)-fuzz $(FUZZ_SECONDS)
 
 lint lint-full:
 	@core/cmake/setup.sh lint
@@ -64,4 +74,4 @@ install: build
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-lint
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-lint

@@ -33,17 +33,18 @@ Made guarded(const ComponentRecipe& component, const std::string& origin, const 
 struct Builder {
   const Recipe& recipe;
   const PluginLoader& plugins;
-  Communicator* comm;
+  const BuildOptions& build_options;
 
   BindOptions options(const std::string& origin, int shard) const {
     BindOptions out;
     const std::string& precision = recipe.train().get_string("precision");
     out.master = precision == "fp64" ? at::kDouble : at::kFloat;
     out.compute = precision == "fp64" ? at::kDouble : precision == "bf16" ? at::kBFloat16 : at::kFloat;
-    out.recompute = recipe.train().get_bool("recompute");
+    out.recompute = build_options.recompute.value_or(recipe.train().get_bool("recompute"));
     out.frozen = recipe.frozen;
     out.origin = origin;
-    out.comm = comm;
+    out.comm = build_options.comm;
+    out.device = build_options.device;
     out.shard = shard;
     return out;
   }
@@ -65,8 +66,9 @@ struct Builder {
 }  // namespace
 
 std::unique_ptr<MultimodalModel> build_model(const Recipe& recipe, int64_t vocab, const PluginLoader& plugins,
-                                             Communicator* comm, const WorldLayout& layout) {
-  const Builder builder{recipe, plugins, comm};
+                                             const BuildOptions& options) {
+  const WorldLayout& layout = options.layout;
+  const Builder builder{recipe, plugins, options};
   ModelParts parts;
   const auto [bound, backbone] = builder.build<Backbone>(
       recipe.backbone, layout.backbone.shard, [&](const ComponentSpec& spec, const Declarer& d) {

@@ -1,6 +1,7 @@
 #pragma once
 // Components from a validated recipe: declare, bind, initialise.
 #include <memory>
+#include <optional>
 
 #include "core/model/multimodal_model.h"
 #include "core/step/world_layout.h"
@@ -8,9 +9,16 @@
 
 namespace loom {
 
+struct BuildOptions {
+  Communicator* comm = nullptr;  // null = one rank
+  WorldLayout layout{};
+  c10::Device device = c10::Device(c10::DeviceType::CPU);  // Meta = tensors without memory, for a dry run
+  std::optional<bool> recompute{};                         // instead of the recipe's train.recompute
+};
+
 // `vocab` is what the tokenizer needs. Weights are initialised from train.seed. On several ranks each builds its own
-// model, whose weights are shared as the layout says; `comm` is null for one rank.
+// model, whose weights are shared as the layout says.
 std::unique_ptr<MultimodalModel> build_model(const Recipe& recipe, int64_t vocab, const PluginLoader& plugins,
-                                             Communicator* comm = nullptr, const WorldLayout& layout = {});
+                                             const BuildOptions& options = {});
 
 }  // namespace loom

@@ -26,7 +26,8 @@ int check(const CheckFlags& flags) {
     return 0;
   }
   const auto describe = [&](const char* list) {
-    if (job.recipe.data().at(list).items().empty()) return;
+    const ConfigValue& data = job.recipe.data();
+    if (data.at(list).items().empty() && data.get_number("hold_out") == 0) return;
     for (const auto& source : job.sources(list)) {
       std::printf("%-8s%s: %s samples\n", list, source->name().c_str(), with_commas(source->size()).c_str());
     }

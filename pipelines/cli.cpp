@@ -38,6 +38,20 @@ int run_guarded(const Command& run) {
   }
 }
 
+// "omniloom data": as far as the command line was understood.
+std::string command_of(const CLI::App& app) {
+  const std::vector<CLI::App*> inner = app.get_subcommands();
+  return inner.empty() ? app.get_name() : app.get_name() + " " + command_of(*inner.front());
+}
+
+void add_data_commands(CLI::App& root, Command& run) {
+  CLI::App* data = root.add_subcommand("data", "look at data before training on it");
+  data->require_subcommand(1);
+  add_data_check_command(*data, run);
+  add_data_preview_command(*data, run);
+  add_data_tokenizer_command(*data, run);
+}
+
 }  // namespace
 
 int run_program(int argc, char** argv) {
@@ -52,12 +66,15 @@ int run_program(int argc, char** argv) {
   add_eval_command(app, run);
   add_generate_command(app, run);
   add_check_command(app, run);
+  add_plan_command(app, run);
+  add_data_commands(app, run);
+  add_env_command(app, run);
   add_plugin_commands(app, run);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    return fail(concat(error.what(), "; see omniloom --help"), 2);
+    return fail(concat(error.what(), "; see ", command_of(app), " --help"), 2);
   }
   install_signal_handlers();
   return run_guarded([&] {

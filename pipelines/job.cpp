@@ -1,16 +1,21 @@
 #include "pipelines/job.h"
 
+#include <filesystem>
 #include <mutex>
+#include <string_view>
 #include <thread>
 
 #include <ATen/Parallel.h>
 
 #include "core/base/error.h"
+#include "core/base/file.h"
 #include "core/base/text.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/parts.h"
+#include "core/data/held_out.h"
 #include "pipelines/build_model.h"
 #include "pipelines/parallel_section.h"
+#include "pipelines/run_folder.h"
 
 namespace loom {
 namespace {
@@ -27,14 +32,31 @@ std::unique_ptr<Preparer> make_preparer(const Job& job) {
   options.tokenizer = job.tokenizer.get();
   options.budget = job.recipe.data().get_int("budget");
   options.over_long = parse_over_long(job.recipe.data().at("over_long"));
+  options.unsupervised = parse_unsupervised(job.recipe.data().at("unsupervised"));
   options.seed = static_cast<uint64_t>(job.recipe.train().get_int("seed"));
   return std::make_unique<Preparer>(std::move(options));
 }
 
+// A run keeps a copy of its tokenizer, so that it does not need the original; what the command line says goes first.
+ConfigValue tokenizer_of(const Recipe& recipe) {
+  ConfigValue out = recipe.data().at("tokenizer");
+  const std::filesystem::path file(recipe.file);
+  const std::string kept = (file.parent_path() / kKeptTokenizer).string();
+  const bool of_run = file.filename() == kResolvedRecipe && out.mark.file == recipe.file;
+  if (!of_run || !out.as_string().ends_with(".json") || !is_file(kept)) return out;
+  ConfigValue copy = ConfigValue::string(kept);
+  copy.mark = out.mark;
+  copy.path = out.path;
+  return copy;
+}
+
 // `comm` is null for one rank.
-void construct(Job& job, Communicator* comm) {
-  job.tokenizer = make_tokenizer(job.recipe.data().at("tokenizer"));
-  job.model = build_model(job.recipe, job.tokenizer->vocab_size(), *job.plugins, comm, job.layout);
+void construct(Job& job, Communicator* comm, c10::DeviceType device = c10::DeviceType::CPU) {
+  const ConfigValue tokenizer = tokenizer_of(job.recipe);
+  job.tokenizer = make_tokenizer(tokenizer);
+  if (tokenizer.as_string().ends_with(".json")) job.tokenizer_file = tokenizer.as_string();
+  job.model = build_model(job.recipe, job.tokenizer->vocab_size(), *job.plugins,
+                          {.comm = comm, .layout = job.layout, .device = c10::Device(device)});
   job.preparer = make_preparer(job);
   if (comm == nullptr || comm->rank() == 0)
     job.pool = std::make_unique<ThreadPool>(static_cast<int>(job.recipe.data().get_int("workers")));
@@ -63,6 +85,12 @@ Job make_job(const std::string& recipe_file, const std::vector<std::string>& ove
   return job;
 }
 
+Job make_dry_job(const std::string& recipe_file, const std::vector<std::string>& overrides) {
+  Job job = read_job(recipe_file, overrides);
+  construct(job, nullptr, c10::DeviceType::Meta);
+  return job;
+}
+
 Job make_job(const std::string& recipe_file, const std::vector<std::string>& overrides, Communicator& comm) {
   static std::mutex one_at_a_time;
   const std::lock_guard<std::mutex> turn(one_at_a_time);
@@ -76,9 +104,25 @@ Job make_job(const std::string& recipe_file, const std::vector<std::string>& ove
 
 std::vector<std::shared_ptr<Source>> Job::sources(const char* list) const {
   std::vector<std::shared_ptr<Source>> out;
-  const ConfigValue& items = recipe.data().at(list);
-  LOOM_CHECK_USER(!items.items().empty(), recipe.file, ": data.", list, ": no source; give at least one");
-  for (const ConfigValue& item : items.items()) out.push_back(make_source(item, static_cast<int>(out.size())));
+  const ConfigValue& data = recipe.data();
+  const bool evaluating = std::string_view(list) == "eval";
+  const double share = data.at("eval").items().empty() ? data.get_number("hold_out") : 0;
+  const ConfigValue& items = data.at(share > 0 ? "train" : list);
+  LOOM_CHECK_USER(!items.items().empty(), recipe.file, ": data.", list, ": no source; give at least one",
+                  evaluating ? ", or set data.hold_out: 0.1" : "");
+  int number = 0;
+  for (const ConfigValue& item : items.items()) {
+    ConfigValue config = item;
+    if (config.find("max_pixels") == nullptr) config.set("max_pixels", data.at("max_pixels"));
+    std::shared_ptr<Source> source = make_source(config, number++);
+    if (share > 0) {
+      const DividedSource parts = hold_out(std::move(source), share);
+      source = evaluating ? parts.held : parts.kept;
+    }
+    if (source != nullptr) out.push_back(std::move(source));
+  }
+  LOOM_CHECK_USER(!out.empty(), said_at(data.at("hold_out")),
+                  "the training sources have one sample each, so none can be kept");
   return out;
 }
 

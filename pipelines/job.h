@@ -24,6 +24,7 @@ struct Job {
   std::unique_ptr<PluginLoader> plugins;
   Recipe recipe;
   std::unique_ptr<Tokenizer> tokenizer;
+  std::string tokenizer_file{};  // the tokenizer.json it was read from; "" for one that needs no file
   std::unique_ptr<MultimodalModel> model;
   std::unique_ptr<Preparer> preparer;
   std::unique_ptr<ThreadPool> pool;  // of rank 0, which alone prepares samples
@@ -39,6 +40,8 @@ Job make_job(const std::string& recipe_file, const std::vector<std::string>& ove
 // The same for this rank of several, under the recipe's layout. Ranks that are threads of one process construct one
 // after another: plugins are opened and their factories called by one thread at a time.
 Job make_job(const std::string& recipe_file, const std::vector<std::string>& overrides, Communicator& comm);
+// For one rank, with a model of tensors without memory: it can be planned, not trained. Made in no time for any size.
+Job make_dry_job(const std::string& recipe_file, const std::vector<std::string>& overrides);
 // Only reads and validates.
 Job read_job(const std::string& recipe_file, const std::vector<std::string>& overrides);
 // What train.threads means for each of `ranks` on this machine: the number asked for, or an equal share of the cores.

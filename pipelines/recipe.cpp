@@ -23,7 +23,8 @@ Schema component_schema() {
 
 Schema source_list_schema() {
   Schema s;
-  s.string("type", "", "kind of source: idx").required().open();
+  s.string("type", "", "kind of source; may be left out when path tells: " + join(source_types(), ", ")).optional();
+  s.open();
   return s;
 }
 
@@ -38,11 +39,15 @@ Schema model_schema() {
 
 Schema data_schema() {
   Schema s;
-  s.string("tokenizer", "bytes", "bytes");
+  s.string("tokenizer", "bytes", "bytes, or the path of a tokenizer.json");
   s.integer("budget", 4096, {1, kMany}, "tokens per lane and microbatch, packed");
   s.list_of("train", source_list_schema(), "sources of training samples");
   s.list_of("eval", source_list_schema(), "sources of held-out samples");
-  s.choice("over_long", "error", {"error", "drop"}, "what to do with samples above the budget");
+  s.number("hold_out", 0, {0, 0.5}, "share of every training source that is kept for evaluation instead of data.eval");
+  s.choice("over_long", "error", {"error", "drop", "shrink_media"},
+           "samples above the budget: stop, leave them out, or make their pictures smaller");
+  s.choice("unsupervised", "skip", {"skip", "keep", "error"}, "samples without a token to learn");
+  s.integer("max_pixels", 100'000'000, {1, kMany}, "larger pictures are skipped; a source may say its own");
   s.boolean("shuffle", true, "a new order every epoch");
   s.number("max_skip_rate", 0.05, {0, 1}, "stop when more samples than this share cannot be used");
   s.integer("workers", 2, {1, 256}, "threads that prepare samples");
@@ -67,9 +72,10 @@ Schema eval_schema() {
   Schema s;
   s.integer("every", 0, {0, kMany}, "steps between evaluations; 0 = only by `omniloom eval`");
   s.integer("samples", 1000, {0, kMany}, "held-out samples per evaluation while training; 0 = all");
-  s.choice("metric", "exact_match", {"exact_match", "loss"}, "exact_match generates greedily; loss only scores");
+  s.choice("metric", "exact_match", {"exact_match", "token_accuracy", "loss"},
+           "what a run is judged by; only exact_match generates (greedily)");
   s.integer("max_new_tokens", 64, {1, 1e6}, "longest generated answer");
-  s.integer("batch", 250, {1, 1e6}, "samples that are generated for at once");
+  s.integer("batch", 250, {1, 1e6}, "most samples in memory at once; passes hold at most data.budget tokens");
   return s;
 }
 
@@ -130,16 +136,26 @@ void validate_component(ConfigValue& value, ComponentKind kind, ComponentRecipe&
   out.config = value;
 }
 
+// Replaces each entry by its validated form, with its type written out.
 void validate_sources(ConfigValue& list, Mistakes& mistakes) {
+  if (!list.is_list()) return;
   for (ConfigValue& item : list.items()) {
-    const ConfigValue* type = item.find("type");
-    if (type == nullptr || type->is_null()) continue;
+    if (!item.is_map()) continue;
     try {
-      item = validate(item, source_schema(*type), mistakes);
+      const ConfigValue type = source_type(item);
+      const Schema schema = source_schema(type);
+      item.set("type", type);
+      item = validate(item, schema, mistakes);
     } catch (const UserError& error) {
       mistakes.add_line(error.what());
     }
   }
+}
+
+void check_hold_out(const ConfigValue& data, Mistakes& mistakes) {
+  const ConfigValue &share = data.at("hold_out"), &eval = data.at("eval");
+  if (share.as_number() > 0 && eval.is_list() && !eval.items().empty())
+    mistakes.add(share.where(), share.path, "data.eval is given, too; expected one of them");
 }
 
 }  // namespace
@@ -212,6 +228,7 @@ Recipe load_recipe(const std::string& file, const std::vector<std::string>& over
   if (ConfigValue* data = recipe.tree.find("data"); data != nullptr && data->is_map()) {
     validate_sources(*data->find("train"), mistakes);
     validate_sources(*data->find("eval"), mistakes);
+    check_hold_out(*data, mistakes);
   }
   if (const ConfigValue* train = recipe.tree.find("train"); train != nullptr && train->find("batch") != nullptr) {
     try {

@@ -1,12 +1,10 @@
 #pragma once
-// What a run leaves for people: report.html, one page without external files that opens from a folder, a mail or a web
-// server, and summary.json, the few numbers that scripts ask for.
+// What a run leaves for people and scripts: report.html, one page without external files that opens from a folder, a
+// mail or a web server, also while the run goes on; and summary.json, the few numbers that scripts ask for.
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include "core/base/tensor.h"
 
 namespace loom {
 
@@ -19,27 +17,45 @@ struct ReportFact {
   std::string key, value;
 };
 
-struct ReportSample {
-  Tensor picture;  // uint8 [height, width, channels]; undefined = text only
-  std::string truth, output;
+struct ReportOutput {
+  int64_t step = 0;
+  std::string text;
   bool correct = false;
 };
 
+struct ReportSample {
+  std::string png{};  // the picture's file; empty = text only
+  std::string name{}, prompt{}, truth{};
+  std::vector<ReportOutput> outputs{};  // newest first
+};
+
 struct ReportSkip {
-  std::string reason;
+  std::string kind;  // the reason without names and numbers
   int64_t count = 0;
+  std::string example{};
+};
+
+// What one component is and takes, per rank. Bytes of -1 are not known; a column that no row knows is left out.
+struct ReportPlanRow {
+  std::string component{};
+  int64_t params = 0;
+  std::string layout{};
+  int64_t weights = -1, gradients = -1, optimizer = -1, activations = -1;
 };
 
 struct ReportData {
   std::string title;     // the run's name
   std::string subtitle;  // what, on what: "vit 0.5M, mlp 0.1M and llama 0.6M on 60,000 pictures with captions"
-  std::string state;     // "finished", "running", "interrupted"
+  std::string state;     // "finished", "running", "interrupted", "failed"
+  std::string note;      // about the state: the error of a failed run
+  std::string updated;   // when this was written: "2025-06-01 12:30:05"
   int64_t step = 0, steps = 0;
   std::vector<ReportNumber> numbers;  // the most important first
   std::vector<ReportFact> facts;      // device, versions, data, seeds ...
   std::string metrics_file;           // metrics.jsonl; missing = no curves
   std::vector<ReportSample> samples;  // newest first
   std::string samples_note;           // "from the test split, greedy decoding"
+  std::vector<ReportPlanRow> plan;
   std::vector<ReportSkip> skipped;
   std::string recipe;  // YAML
 };

@@ -10,17 +10,24 @@
 namespace loom {
 
 std::map<std::string, Points> metric_curves(const std::string& path) {
-  std::map<std::string, std::map<double, double>> by_name;
-  if (!is_file(path)) return {};
-  for (const MetricsLine& line : read_metrics(path)) {
+  std::map<std::string, Points> out;
+  if (!is_file(path)) return out;
+  for_each_metrics_line(path, [&](const MetricsLine& line) {
+    const double step = static_cast<double>(line.step);
     for (const auto& [name, value] : line.values) {
       if (std::holds_alternative<std::string>(value)) continue;
       const double number = line.number(name, 0);
-      if (std::isfinite(number)) by_name[name][static_cast<double>(line.step)] = number;
+      if (!std::isfinite(number)) continue;
+      Points& points = out[name];
+      const auto place = std::lower_bound(points.begin(), points.end(), step,
+                                          [](const auto& point, double wanted) { return point.first < wanted; });
+      if (place != points.end() && place->first == step) {
+        place->second = number;
+      } else {
+        points.insert(place, {step, number});
+      }
     }
-  }
-  std::map<std::string, Points> out;
-  for (const auto& [name, points] : by_name) out[name].assign(points.begin(), points.end());
+  });
   return out;
 }
 

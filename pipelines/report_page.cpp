@@ -2,31 +2,39 @@
 #include "pipelines/report_page.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "core/base/text.h"
 #include "core/base/version.h"
-#include "pipelines/png.h"
 #include "pipelines/report_assets.h"
-#include "pipelines/report_chart.h"
+#include "pipelines/report_curves.h"
+#include "pipelines/report_metrics.h"
+#include "pipelines/report_samples.h"
 
 namespace loom {
 namespace {
-
-constexpr size_t kMostSamples = 240;
-constexpr int64_t kSmallPicture = 160;  // pixels; below it, enlarged pixels stay square
 
 std::string section(const std::string& title, const std::string& aside, const std::string& body) {
   if (body.empty()) return "";
   return "<section><header><h2>" + title + "</h2>" + aside + "</header>\n" + body + "</section>\n";
 }
 
+std::string state_line(const ReportData& data) {
+  std::string words = data.state;
+  if (!words.empty()) words[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(words[0])));
+  if (data.steps > 0) {
+    const std::string at = with_commas(data.step);
+    words += data.step < data.steps ? " · step " + at + " of " + with_commas(data.steps) : " · " + at + " steps";
+  }
+  std::string out = "<p class=\"state " + html_escape(data.state) + "\"><i></i><span>" + html_escape(words) + "</span>";
+  if (!data.updated.empty()) out += "<time>" + html_escape(data.updated) + "</time>";
+  return out + "</p>\n";
+}
+
 std::string headline(const ReportData& data) {
-  std::string out =
-      "<div class=\"state " + html_escape(data.state) + "\"><i></i>Omniloom run, " + html_escape(data.state);
-  if (data.steps > 0 && data.step < data.steps)
-    out += " at step " + with_commas(data.step) + " of " + with_commas(data.steps);
-  out += "</div>\n<h1>" + html_escape(data.title) + "</h1>\n";
+  std::string out = state_line(data) + "<h1>" + html_escape(data.title) + "</h1>\n";
   if (!data.subtitle.empty()) out += "<p class=\"lead\">" + html_escape(data.subtitle) + "</p>\n";
+  if (!data.note.empty()) out += "<p class=\"note\">" + html_escape(data.note) + "</p>\n";
   if (data.steps > 0 && data.step < data.steps) {
     out += "<div class=\"track\"><i style=\"width:" + std::to_string(100 * data.step / data.steps) + "%\"></i></div>\n";
   }
@@ -49,74 +57,61 @@ std::string curves(const ReportData& data) {
   return out.empty() ? "" : "<div class=\"charts\">\n" + out + "</div>\n";
 }
 
-// The output with the words marked that differ from the truth: what lies between the common beginning and the common
-// end.
-std::string marked(const std::string& output, const std::string& truth) {
-  const std::vector<std::string> said = split(output, ' '), meant = split(truth, ' ');
-  const size_t shorter = std::min(said.size(), meant.size());
-  size_t begin = 0, end = 0;
-  while (begin < shorter && said[begin] == meant[begin]) ++begin;
-  while (end < shorter - begin && said[said.size() - 1 - end] == meant[meant.size() - 1 - end]) ++end;
-  const auto words = [&](size_t from, size_t to) {
-    return join({said.begin() + static_cast<long>(from), said.begin() + static_cast<long>(to)}, " ");
+// One row per component; on a narrow screen each becomes a block of its own, so every cell carries its column's name.
+std::string plan_table(const std::vector<ReportPlanRow>& rows) {
+  struct Column {
+    const char* title;
+    bool number;
+    std::string (*text)(const ReportPlanRow&);
   };
-  std::string out = html_escape(words(0, begin));
-  if (begin < said.size() - end) {
-    out += (begin > 0 ? " " : "") + ("<mark>" + html_escape(words(begin, said.size() - end))) + "</mark>";
+  static constexpr auto bytes = [](int64_t value) {
+    return value < 0 ? "" : value == 0 ? "0" : human_bytes(static_cast<double>(value));
+  };
+  static const Column columns[] = {
+      {"parameters", true,
+       [](const ReportPlanRow& row) { return row.params > 0 ? human_count(static_cast<double>(row.params)) : ""; }},
+      {"layout", false, [](const ReportPlanRow& row) { return row.layout; }},
+      {"weights", true, [](const ReportPlanRow& row) { return std::string(bytes(row.weights)); }},
+      {"gradients", true, [](const ReportPlanRow& row) { return std::string(bytes(row.gradients)); }},
+      {"optimizer", true, [](const ReportPlanRow& row) { return std::string(bytes(row.optimizer)); }},
+      {"activations", true, [](const ReportPlanRow& row) { return std::string(bytes(row.activations)); }}};
+  std::vector<const Column*> shown;
+  for (const Column& column : columns) {
+    const bool any = std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return !column.text(row).empty(); });
+    if (any) shown.push_back(&column);
   }
-  if (end > 0) out += (out.empty() ? "" : " ") + html_escape(words(said.size() - end, said.size()));
-  return out;
-}
-
-std::string sample_html(const ReportSample& sample) {
-  std::string out = sample.correct ? "<li class=\"right\">" : "<li class=\"wrong\">";
-  if (sample.picture.defined()) {
-    const bool small = std::max(sample.picture.size(0), sample.picture.size(1)) <= kSmallPicture;
-    out += "<img alt=\"" + html_escape(sample.truth) + "\"" + (small ? " class=\"small\"" : "") + " src=\"" +
-           png_data_uri(sample.picture) + "\">";
+  if (rows.empty()) return "";
+  std::string out = "<table class=\"plan\"><thead><tr><th>component</th>";
+  for (const Column* column : shown)
+    out += std::string("<th") + (column->number ? " class=\"n\"" : "") + ">" + column->title + "</th>";
+  out += "</tr></thead><tbody>\n";
+  for (const ReportPlanRow& row : rows) {
+    out += "<tr><th>" + html_escape(row.component) + "</th>";
+    for (const Column* column : shown) {
+      const std::string text = column->text(row);
+      out += std::string("<td data-name=\"") + column->title + "\"" + (column->number ? " class=\"n\"" : "") + ">" +
+             html_escape(text.empty() ? "–" : text) + "</td>";
+    }
+    out += "</tr>\n";
   }
-  const std::string said = trim(sample.output).empty() ? "<span class=\"tag\">(nothing)</span>" : "";
-  if (sample.correct) {
-    out += "<p>" + html_escape(sample.output) + "</p><p class=\"truth\"><span class=\"tag\">exact</span></p>";
-  } else {
-    out += "<p>" + (said.empty() ? marked(sample.output, sample.truth) : said) +
-           "</p><p class=\"truth\"><span class=\"tag\">wrong, truth:</span> " + html_escape(sample.truth) + "</p>";
-  }
-  return out + "</li>\n";
-}
-
-std::string samples(const ReportData& data) {
-  if (data.samples.empty()) return "";
-  const size_t shown = std::min(data.samples.size(), kMostSamples);
-  std::string list;
-  size_t wrong = 0;
-  for (size_t i = 0; i < shown; ++i) {
-    list += sample_html(data.samples[i]);
-    wrong += data.samples[i].correct ? 0 : 1;
-  }
-  std::string aside = "<p>" + html_escape(data.samples_note) + "</p>";
-  if (wrong > 0 && wrong < shown) {
-    aside += "<div class=\"filter\"><input type=\"radio\" name=\"show\" id=\"all\" checked><label for=\"all\">All " +
-             std::to_string(shown) +
-             "</label><input type=\"radio\" name=\"show\" id=\"only-wrong\"><label for=\"only-wrong\">Wrong " +
-             std::to_string(wrong) + "</label></div>";
-  }
-  return section("Samples", aside, "<ul class=\"samples\">\n" + list + "</ul>\n");
+  return out + "</tbody></table>\n";
 }
 
 std::string facts(const ReportData& data) {
   std::string out;
   for (const ReportFact& fact : data.facts)
-    out += "<dt>" + html_escape(fact.key) + "</dt><dd>" + html_escape(fact.value) + "</dd>\n";
+    out += "<div><dt>" + html_escape(fact.key) + "</dt><dd>" + html_escape(fact.value) + "</dd></div>\n";
   return out.empty() ? "" : "<dl class=\"facts\">\n" + out + "</dl>\n";
 }
 
 std::string skipped(const ReportData& data) {
   std::string out;
   for (const ReportSkip& skip : data.skipped) {
-    out += "<tr><td class=\"n\">" + with_commas(skip.count) + "</td><td>" + html_escape(skip.reason) + "</td></tr>\n";
+    out += "<tr><td class=\"n\">" + with_commas(skip.count) + "</td><td>" + html_escape(skip.kind);
+    if (!skip.example.empty()) out += "<small>" + html_escape(skip.example) + "</small>";
+    out += "</td></tr>\n";
   }
-  return out.empty() ? "" : "<table>\n" + out + "</table>\n";
+  return out.empty() ? "" : "<table class=\"skips\">\n" + out + "</table>\n";
 }
 
 // Where a comment starts that follows a value: a '#' after a space, outside quotes.
@@ -180,12 +175,18 @@ std::string html_escape(std::string_view text) {
 }
 
 std::string report_html(const ReportData& data) {
-  return "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
-         "content=\"width=device-width, initial-scale=1\">\n"
-         "<title>" +
+  const SampleSection samples = samples_html(data);
+  int64_t skips = 0;
+  for (const ReportSkip& skip : data.skipped) skips += skip.count;
+  return "<!doctype html>\n<html lang=\"en\" data-state=\"" + html_escape(data.state) +
+         "\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
+         "content=\"width=device-width, initial-scale=1\">\n<title>" +
          html_escape(data.title) + " - Omniloom</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>" + kReportStyle +
-         "</style>\n</head>\n<body>\n<main>\n" + headline(data) + section("Curves", "", curves(data)) + samples(data) +
-         section("Run", "", facts(data)) + section("Skipped samples", "<p>by reason</p>", skipped(data)) +
+         "</style>\n</head>\n<body>\n<main>\n" + headline(data) +
+         section("Curves", "<p>by step; shaded from the lowest to the highest step nearby</p>", curves(data)) +
+         section("Samples", samples.aside, samples.body) +
+         section(data.plan.empty() ? "Run" : "What ran where", "", plan_table(data.plan) + facts(data)) +
+         section("Skipped samples", "<p>" + with_commas(skips) + " by kind</p>", skipped(data)) +
          section("Recipe", "<p>as resolved</p>", recipe(data.recipe)) + "</main>\n<footer>Omniloom " +
          std::string(kVersion) + "</footer>\n<script>" + kReportScript + "</script>\n</body>\n</html>\n";
 }

@@ -13,5 +13,6 @@ std::string make_run_folder(const std::string& name, const std::string& requeste
 std::string resolved_recipe_of(const std::string& run);
 
 inline constexpr const char* kResolvedRecipe = "recipe.resolved.yaml";
+inline constexpr const char* kKeptTokenizer = "tokenizer.json";  // a copy of the recipe's, if that is a file
 
 }  // namespace loom

@@ -3,16 +3,17 @@
 // stopping. Rank 0 alone reads data and talks to files and people; the others take part in every step, every
 // evaluation and every save, and leave the loop after the same step.
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/comm/communicator.h"
 #include "core/data/step_feed.h"
-#include "core/observe/metrics.h"
-#include "core/observe/progress.h"
 #include "core/train/trainer.h"
 #include "pipelines/job.h"
+#include "pipelines/run_observer.h"
 #include "pipelines/run_state.h"
+#include "pipelines/step_cost.h"
 
 namespace loom {
 
@@ -32,26 +33,29 @@ class TrainingRun {
   // Trains to the end or until somebody asks to stop; returns the exit code.
   int run();
 
+  const Job& job() const { return job_; }
+  // What is shown of the run; null but on rank 0. Before run().
+  RunObserver* observer() { return observer_.get(); }
+
  private:
   bool leader() const { return comm_.rank() == 0; }
   bool alone() const { return comm_.world() == 1; }
   bool stopped() const;
-  void open_run(const TrainFlags& flags);  // rank 0: sources, folder, metrics
+  void open_run(const TrainFlags& flags);  // rank 0: sources, folder, files
   void restore();
-  void print_head() const;
+  void start();
   LoadedStep next_step();
   void one_step();
-  void show(const StepStats& stats, double seconds, double data_seconds);
-  MetricsLine metrics_of(const StepStats& stats, double seconds, double data_seconds) const;
+  void learn_cost(const LoadedStep& loaded);  // rank 0: what a step costs, for rates and the report
   bool due(int64_t every) const { return every > 0 && state_.step % every == 0; }
-  void evaluate_together(MetricsLine& line);
-  void evaluate_here(MetricsLine& line);
+  void evaluate_together();
+  void evaluate_here();
   void save();
 
   Communicator& comm_;
   bool resumed_;
   Job job_;
-  int64_t steps_ = 0, samples_ = 0, saved_ = -1;
+  int64_t steps_ = 0, saved_ = -1;
   bool stop_agreed_ = false;            // of the last step, by all ranks
   std::unique_ptr<StepLoader> loader_;  // rank 0
   std::unique_ptr<StepFeed> feed_;
@@ -59,11 +63,12 @@ class TrainingRun {
   std::unique_ptr<Trainer> trainer_;
   std::vector<std::shared_ptr<Source>> eval_sources_;  // rank 0
   std::string run_;                                    // rank 0
-  std::unique_ptr<MetricsWriter> metrics_;             // rank 0
-  std::unique_ptr<Progress> progress_;                 // rank 0, while run() lasts
+  std::unique_ptr<StepCost> cost_;                     // rank 0, from the first step on
+  std::unique_ptr<RunObserver> observer_;              // rank 0
   RunState state_;
-  ProgressState shown_;
-  double seconds_per_step_ = 0, tokens_per_second_ = 0, data_fraction_ = 0;
+  std::optional<LoadedStep> first_;  // read ahead of the loop, so that the head can tell of it; always consumed
+  double first_seconds_ = 0;         // that reading it took
+  bool costed_ = false;
 };
 
 // Runs on flags.loopback ranks and returns the exit code. An error of any rank is thrown once.

@@ -26,6 +26,22 @@ std::string scaled(double value, const char* const* suffixes, int count, const c
   return out;
 }
 
+// Bytes of the character that begins at `at`; 0 when it is no valid UTF-8.
+std::size_t character_size(std::string_view text, std::size_t at) {
+  const unsigned char lead = static_cast<unsigned char>(text[at]);
+  const std::size_t extra = lead < 0x80 ? 0 : (lead >> 5) == 6 ? 1 : (lead >> 4) == 14 ? 2 : (lead >> 3) == 30 ? 3 : 9;
+  if (extra == 9 || at + extra >= text.size()) return 0;
+  uint32_t code = extra == 0 ? lead : lead & (0x3fu >> extra);
+  for (std::size_t k = 1; k <= extra; ++k) {
+    const unsigned char c = static_cast<unsigned char>(text[at + k]);
+    if ((c >> 6) != 2) return 0;
+    code = code << 6 | (c & 0x3f);
+  }
+  static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
+  const bool surrogate = code >= 0xd800 && code <= 0xdfff;
+  return code < least[extra] || code > 0x10ffff || surrogate ? 0 : extra + 1;
+}
+
 }  // namespace
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -98,16 +114,21 @@ std::string_view trim(std::string_view text) {
 
 std::string quote_text(std::string_view text) {
   constexpr std::size_t kLongest = 60;
-  std::string shown = utf8_columns(text) > kLongest ? utf8_cut(text, kLongest - 3) + "..." : std::string(text);
   std::string out = "'";
-  for (char c : shown) {
+  std::size_t columns = 0, cut = 0;  // where "..." would begin
+  for (std::size_t i = 0; i < text.size(); ++columns) {
+    if (columns == kLongest - 3) cut = out.size();
+    if (columns == kLongest) return out.substr(0, cut) + "...'";
+    const std::size_t size = character_size(text, i);
+    const unsigned char c = static_cast<unsigned char>(text[i]);
     if (c == '\n') {
       out += "\\n";
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+    } else if (size == 0 || c < 0x20 || c == 0x7f) {
       out += '?';
     } else {
-      out += c;
+      out += text.substr(i, size);
     }
+    i += std::max<std::size_t>(size, 1);
   }
   return out + "'";
 }
@@ -174,18 +195,9 @@ std::string shortest_double(double value) {
 
 bool valid_utf8(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
-    unsigned char lead = static_cast<unsigned char>(text[i]);
-    std::size_t extra = lead < 0x80 ? 0 : (lead >> 5) == 6 ? 1 : (lead >> 4) == 14 ? 2 : (lead >> 3) == 30 ? 3 : 9;
-    if (extra == 9 || i + extra >= text.size()) return false;
-    uint32_t code = extra == 0 ? lead : lead & (0x3fu >> extra);
-    for (std::size_t k = 1; k <= extra; ++k) {
-      unsigned char c = static_cast<unsigned char>(text[i + k]);
-      if ((c >> 6) != 2) return false;
-      code = code << 6 | (c & 0x3f);
-    }
-    static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
-    if (code < least[extra] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) return false;
-    i += extra + 1;
+    const std::size_t size = character_size(text, i);
+    if (size == 0) return false;
+    i += size;
   }
   return true;
 }

@@ -19,7 +19,7 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 std::vector<std::string> split(std::string_view text, char separator);  // "a..b" has three parts; "" has one
 std::string_view trim(std::string_view text);
-std::string quote_text(std::string_view text);  // 'text' on one line, shortened when long; for messages
+std::string quote_text(std::string_view text);  // 'text' on one line of valid UTF-8, shortened when long; for messages
 
 // '*' stands for any run of characters, dots included; '?' for one. The whole text must match.
 bool glob_match(std::string_view pattern, std::string_view text);

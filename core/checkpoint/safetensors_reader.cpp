@@ -24,6 +24,13 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint64_t kMaxHeader = 100'000'000;
+constexpr int kMaxDepth = 8;  // of the JSON: the format needs 3, and texts of deep values are made recursively
+
+// As JSON, shortened.
+std::string shown(const Json& value) {
+  const std::string quoted = quote_text(value.dump());
+  return quoted.substr(1, quoted.size() - 2);
+}
 
 uint64_t checked_bytes(const std::string& where, const std::vector<int64_t>& shape, at::ScalarType dtype) {
   uint64_t bytes = c10::elementSize(dtype);
@@ -41,20 +48,20 @@ TensorInfo parse_entry(const std::string& where, const Json& entry, uint64_t dat
   const Json& dtype = entry["dtype"];
   const std::optional<at::ScalarType> type =
       dtype.is_string() ? dtype_from_name(dtype.get<std::string>()) : std::nullopt;
-  LOOM_CHECK_USER(type.has_value(), where, "unknown dtype ", dtype.dump(),
+  LOOM_CHECK_USER(type.has_value(), where, "unknown dtype ", shown(dtype),
                   "; expected one of F64 F32 BF16 F16 I64 I32 I16 I8 U8 BOOL");
   info.dtype = *type;
   const Json& shape = entry["shape"];
   LOOM_CHECK_USER(shape.is_array(), where, "shape is not a list");
   for (const Json& extent : shape) {
     LOOM_CHECK_USER(extent.is_number_unsigned() && extent.get<uint64_t>() <= uint64_t{INT64_MAX}, where, "shape holds ",
-                    extent.dump(), "; expected whole numbers from 0");
+                    shown(extent), "; expected whole numbers from 0");
     info.shape.push_back(extent.get<int64_t>());
   }
   const Json& range = entry["data_offsets"];
   LOOM_CHECK_USER(
       range.is_array() && range.size() == 2 && range[0].is_number_unsigned() && range[1].is_number_unsigned(), where,
-      "data_offsets is ", range.dump(), "; expected [begin, end]");
+      "data_offsets is ", shown(range), "; expected [begin, end]");
   info.begin = range[0].get<uint64_t>();
   info.end = range[1].get<uint64_t>();
   LOOM_CHECK_USER(info.begin <= info.end && info.end <= data_bytes, where, "bytes ", info.begin, " to ", info.end,
@@ -116,6 +123,7 @@ void SafetensorsReader::parse_header(std::string_view header, uint64_t data_byte
   std::set<std::string> keys;
   std::string twice;
   const Json::parser_callback_t note_duplicates = [&](int depth, Json::parse_event_t event, Json& value) {
+    LOOM_CHECK_USER(depth <= kMaxDepth, path_, ": the safetensors header is nested too deeply");
     if (event == Json::parse_event_t::key && depth == 1 && !keys.insert(value.get<std::string>()).second)
       twice = value.get<std::string>();
     return true;
@@ -123,8 +131,10 @@ void SafetensorsReader::parse_header(std::string_view header, uint64_t data_byte
   Json root;
   try {
     root = Json::parse(header.begin(), header.end(), note_duplicates);
-  } catch (const Json::exception& problem) {
-    throw UserError(concat(path_, ": the safetensors header is not JSON: ", quote_text(problem.what())));
+  } catch (const Json::parse_error& problem) {
+    throw UserError(concat(path_, ": the safetensors header is not JSON at its byte ", problem.byte));
+  } catch (const Json::out_of_range&) {
+    throw UserError(concat(path_, ": the safetensors header is not JSON: a number is out of range"));
   }
   LOOM_CHECK_USER(root.is_object(), path_, ": the safetensors header is not a JSON object");
   LOOM_CHECK_USER(twice.empty(), path_, ": tensor ", quote_text(twice), " appears twice in the header");

@@ -6,6 +6,12 @@ find_package(nlohmann_json REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(ZLIB REQUIRED)
+# PCRE2's own CMake config is not in every distribution.
+find_path(PCRE2_INCLUDE pcre2.h REQUIRED)
+find_library(PCRE2_LIBRARY pcre2-8 REQUIRED)
+add_library(PCRE2::8bit INTERFACE IMPORTED)
+target_include_directories(PCRE2::8bit SYSTEM INTERFACE ${PCRE2_INCLUDE})
+target_link_libraries(PCRE2::8bit INTERFACE ${PCRE2_LIBRARY})
 # Debian's single -dev packages of OpenCV carry no CMake config.
 find_path(OpenCV_INCLUDE opencv2/imgcodecs.hpp PATH_SUFFIXES opencv4 REQUIRED)
 add_library(OpenCV::imgcodecs INTERFACE IMPORTED)

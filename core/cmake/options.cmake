@@ -7,7 +7,9 @@ target_compile_options(loom_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow 
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(loom_options INTERFACE -Wno-restrict)
 endif()
-target_link_options(loom_options INTERFACE -Wl,--exclude-libs,ALL)
+if(NOT OMNILOOM_FUZZ)  # clang's sanitizers are archives, whose malloc every shared library must see
+  target_link_options(loom_options INTERFACE -Wl,--exclude-libs,ALL)
+endif()
 if(OMNILOOM_SANITIZE)
   target_compile_options(loom_options INTERFACE -O1 -g1 -fsanitize=${OMNILOOM_SANITIZE} -fno-sanitize-recover=all
     -fno-omit-frame-pointer)

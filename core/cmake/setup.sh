@@ -1,5 +1,5 @@
 #!/bin/bash
-# What the build needs, installed or named: setup.sh [build|demo|test|lint]. Quick when nothing is missing: one dpkg-query, a few
+# What the build needs, installed or named: setup.sh [build|demo|test|lint|fuzz]. Quick when nothing is missing: one dpkg-query, a few
 # stats, no network. Exit code 5 when something is missing that only the user can bring.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -7,13 +7,17 @@ readonly purpose=${1:-build}
 readonly torch_version=2.13.0
 
 packages=(cmake g++ make binutils ninja-build ccache mold libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev
-  libboost-dev zlib1g-dev libopencv-core-dev libopencv-imgproc-dev libopencv-imgcodecs-dev)
+  libboost-dev zlib1g-dev libpcre2-dev libopencv-core-dev libopencv-imgproc-dev libopencv-imgcodecs-dev)
 case "$purpose" in
   build) ;;
   demo) packages+=(dataset-fashion-mnist) ;;
-  test) packages+=(dataset-fashion-mnist libgtest-dev python3) ;;
+  test)
+    packages+=(dataset-fashion-mnist libgtest-dev python3)
+    [ -n "${OMNILOOM_TEST_PYTHON:-}" ] || packages+=(python3-venv)
+    ;;
   lint) packages+=(git clang-format clang-tidy libgtest-dev) ;;
-  *) echo "setup.sh: unknown purpose '$purpose'; expected build, demo, test or lint" >&2; exit 2 ;;
+  fuzz) packages+=(clang libclang-rt-dev python3) ;;
+  *) echo "setup.sh: unknown purpose '$purpose'; expected build, demo, test, lint or fuzz" >&2; exit 2 ;;
 esac
 
 fail() {
@@ -101,7 +105,43 @@ if [ -z "$torch" ]; then
   [ -n "$torch" ] || fail "torch was installed, but .deps/venv holds no libtorch_cpu.so"
 fi
 
+# ---- For tests, a Python with packages that Omniloom's files and pixels are compared with
+find_test_python() {
+  local wanted=(PIL tokenizers tensorboard numpy) name
+  if [ -n "${OMNILOOM_TEST_PYTHON:-}" ]; then
+    local missing path
+    path=$(command -v "$OMNILOOM_TEST_PYTHON") || fail "OMNILOOM_TEST_PYTHON=$OMNILOOM_TEST_PYTHON: no such program"
+    missing=$("$OMNILOOM_TEST_PYTHON" -c 'import importlib.util, sys
+print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])' "${wanted[@]}" 2>/dev/null) ||
+      fail "OMNILOOM_TEST_PYTHON=$OMNILOOM_TEST_PYTHON is no Python 3"
+    [ -z "$missing" ] || fail "OMNILOOM_TEST_PYTHON=$OMNILOOM_TEST_PYTHON lacks $missing; unset it, and set-up installs them"
+    echo "$(cd "$(dirname "$path")" && pwd)/$(basename "$path")"
+    return
+  fi
+  for name in "${wanted[@]}"; do
+    compgen -G ".deps/test-venv/lib/python3*/site-packages/$name/__init__.py" >/dev/null || return 0
+  done
+  echo "$PWD/.deps/test-venv/bin/python"
+}
+
 mkdir -p .deps
+if [ "$purpose" = test ]; then
+  test_python=$(find_test_python)
+  if [ -z "$test_python" ]; then
+    echo "For tests, pip installs pillow, tokenizers, tensorboard and numpy into .deps/test-venv: about 60 MB to download, 0.25 GB on"
+    echo "disk. pip's own settings (index, cache, proxy) are used. To use a Python that has them instead, interrupt and run:"
+    echo "make test OMNILOOM_TEST_PYTHON=/path/to/python"
+    [ -x .deps/test-venv/bin/pip ] || python3 -m venv .deps/test-venv ||
+      fail "cannot make .deps/test-venv; is python3-venv installed?"
+    .deps/test-venv/bin/pip install --disable-pip-version-check --progress-bar off --quiet 'pillow>=12,<14' 'tokenizers>=0.22,<0.24' \
+      'tensorboard>=2.20,<3' 'numpy>=2,<3' ||
+      fail "pip could not install them; give a Python of your own: make test OMNILOOM_TEST_PYTHON=/path/to/python"
+    test_python=$(find_test_python)
+    [ -n "$test_python" ] || fail "pip was content, but .deps/test-venv lacks a package"
+  fi
+  echo "$test_python" >.deps/test-python
+fi
+
 if [ "$(cat .deps/torch-prefix 2>/dev/null || true)" != "$torch" ]; then
   echo "$torch" >.deps/torch-prefix
   echo "LibTorch: $torch"

@@ -182,11 +182,19 @@ ModelBatch build_batch(const std::vector<const PreparedSample*>& samples, const 
   return assemble_alone(samples, tokens, modalities, false);
 }
 
+int64_t answer_begin(const PreparedSample& sample) {
+  const std::vector<uint8_t>& supervised = sample.supervised;
+  auto begin = static_cast<int64_t>(supervised.size());
+  while (begin > 0 && supervised[static_cast<size_t>(begin) - 1] == 0) --begin;
+  if (begin == 0) return static_cast<int64_t>(supervised.size());
+  while (begin > 0 && supervised[static_cast<size_t>(begin) - 1] != 0) --begin;
+  return begin;
+}
+
 ModelBatch build_prompt_batch(const std::vector<const PreparedSample*>& samples, const BatchModalities& modalities) {
   std::vector<int64_t> tokens;
   for (const PreparedSample* sample : samples) {
-    const auto first = std::find(sample->supervised.begin(), sample->supervised.end(), 1);
-    tokens.push_back(first - sample->supervised.begin());
+    tokens.push_back(answer_begin(*sample));
     LOOM_CHECK(tokens.back() > 0, "an empty prompt: ", sample->verdict.name);
   }
   return assemble_alone(samples, tokens, modalities, true);

@@ -33,8 +33,11 @@ ModelBatch build_batch(const LoadedStep& step, size_t microbatch, const Multimod
 // All of these samples on one rank, in one microbatch.
 ModelBatch build_batch(const std::vector<const PreparedSample*>& samples, const BatchModalities& modalities);
 
-// For generation, on one rank: each sample up to its first supervised token; its last row is its only loss row; no
-// targets.
+// Where a sample's answer begins: its last run of supervised tokens. The number of tokens when nothing is supervised.
+int64_t answer_begin(const PreparedSample& sample);
+
+// For generation, on one rank: each sample up to its answer, earlier answers being given as they are; its last row is
+// its only loss row; no targets.
 ModelBatch build_prompt_batch(const std::vector<const PreparedSample*>& samples, const BatchModalities& modalities);
 ModelBatch build_prompt_batch(const std::vector<const PreparedSample*>& samples, const MultimodalModel& model);
 

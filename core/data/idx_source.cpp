@@ -51,8 +51,8 @@ class Reader {
   std::vector<uint8_t> read(uint64_t count) {
     std::vector<uint8_t> out;
     while (out.size() < count) {  // grows as data comes, so that a wrong header cannot ask for all memory
-      const size_t before = out.size(),
-                   want = static_cast<size_t>(std::min<uint64_t>(count - before, uint64_t{1} << 24));
+      const size_t before = out.size(), step = std::clamp<size_t>(before, 1 << 16, 1 << 24),
+                   want = static_cast<size_t>(std::min<uint64_t>(count - before, step));
       out.resize(before + want);
       const int got = ::gzread(file_, out.data() + before, static_cast<unsigned>(want));
       int code = Z_OK;

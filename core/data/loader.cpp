@@ -160,12 +160,12 @@ void StepLoader::check_skip_rate() const {
   const std::vector<SkipRecord> known = journal_.before(current_.position);
   for (size_t i = 0; i < std::min(known.size(), kSkipsNamed); ++i)
     first += concat("; ", known[i].name, ": ", known[i].reason);
-  const int64_t unusable = current_.skipped + current_.left_out;
+  if (known.size() > kSkipsNamed) first += "; ...";
+  if (!options_.journal.empty()) first += concat("; all of them: ", options_.journal);
   if (nothing_left) throw UserError(concat("none of the last ", unusable_in_a_row_, " samples can be used", first));
   throw UserError(concat(current_.skipped, " of ", current_.seen, " samples were skipped (",
                          percent(static_cast<double>(current_.skipped) / static_cast<double>(current_.seen)),
-                         "), more than data.max_skip_rate = ", options_.max_skip_rate, first,
-                         unusable > static_cast<int64_t>(kSkipsNamed) ? "; ..." : ""));
+                         "), more than data.max_skip_rate = ", options_.max_skip_rate, first));
 }
 
 LoadedStep StepLoader::next() {

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/config/config_value.h"
+#include "core/data/chat_template.h"
 #include "core/data/sample.h"
 #include "core/data/source.h"
 #include "core/data/tokenizer.h"
@@ -15,10 +17,13 @@
 namespace loom {
 
 // What happens to a sample with more tokens than data.budget.
-enum class OverLong { error = 1, drop };
+enum class OverLong { error = 1, drop, shrink_media };
+// And to one without a token that the model is to learn. Judged for samples of sources; a prompt may have none.
+enum class Unsupervised { skip = 1, keep, error };
 
-// "error" or "drop"; UserError with mark otherwise.
+// By their names; UserError with mark and nearest name otherwise.
 OverLong parse_over_long(const ConfigValue& value);
+Unsupervised parse_unsupervised(const ConfigValue& value);
 
 struct ModalityUse {
   const Encoder* encoder = nullptr;
@@ -37,15 +42,16 @@ struct PreparerOptions {
   int64_t budget = 4096;
   OverLong over_long = OverLong::error;
   uint64_t seed = 0;
+  Unsupervised unsupervised = Unsupervised::skip;
 };
 
 class Preparer {
  public:
   explicit Preparer(PreparerOptions options);
 
-  // Layout: <bos>, the parts in order, and <eos> when the last part is supervised text. A sample that cannot be decoded
-  // or measured becomes a skip with a reason; UserError for what the whole recipe must mend (over_long: error, a
-  // modality without encoder).
+  // Layout: <bos>, the parts in order, and <eos> when the last part is supervised text; conversations as the chat
+  // template says. A sample that cannot be decoded or measured becomes a skip with a reason; UserError for what the
+  // whole recipe must mend (over_long: error, a modality without encoder, a tokenizer without turns).
   PreparedSample prepare(const RawSample& raw, uint64_t position = 0, uint64_t epoch = 0) const;
   // The same for a sample that has yet to be read; an error while reading makes it a skip, too. What was read is handed
   // back in `raw` when somebody wants it.
@@ -57,12 +63,20 @@ class Preparer {
   const PreparerOptions& options() const { return options_; }
 
  private:
+  struct Draft;
+
   const ModalityUse& use_of(const std::string& modality, const std::string& who) const;
-  void lay_out(const RawSample& raw, PreparedSample& out) const;
-  ItemPlace place_item(const Media& media, const std::string& who) const;
-  void prepare_media(const RawSample& raw, uint64_t epoch, PreparedSample& out) const;
+  Draft draft_of(const RawSample& raw) const;
+  ItemPlace place_item(const MediaInfo& info, const std::string& who) const;
+  int64_t rows_of(const std::vector<ItemPlace>& items) const;
+  void place_items(const RawSample& raw, Draft& draft) const;
+  void shrink(const RawSample& raw, Draft& draft) const;
+  void lay_out(const RawSample& raw, const Draft& draft, PreparedSample& out) const;
+  void prepare_media(const RawSample& raw, const Draft& draft, uint64_t epoch, PreparedSample& out) const;
+  PreparedSample run(const RawSample& raw, uint64_t position, uint64_t epoch, bool of_source) const;
 
   PreparerOptions options_;
+  ChatTemplate template_;
 };
 
 }  // namespace loom

@@ -53,11 +53,12 @@ struct RawSample {
   uint64_t key = 0;
   std::string name;  // for people: "train.0#1234"
   std::vector<SamplePart> parts;
+  std::string origin{};  // where it was read, for reasons: "doors.jsonl:18"; "" when the name says it all
 };
 
 struct PreparedSample {
   Verdict verdict;
-  bool left_out = false;            // a skip that the recipe asked for (over_long: drop), not a defect
+  bool left_out = false;            // a skip that the recipe asked for (over_long, unsupervised), not a defect
   std::vector<int64_t> tokens;      // slots of media hold 0
   std::vector<uint8_t> supervised;  // per token: is it a target?
   std::vector<Tensor> media;        // one per item, [tokens of the item, media width], float32

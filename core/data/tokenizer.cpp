@@ -1,4 +1,5 @@
-// The byte tokenizer: 256 bytes, then special tokens. No vocabulary file, any language, any string.
+// The byte tokenizer: 256 bytes, then special tokens. No vocabulary file, any language, any string. And the one place
+// where a recipe's word for a tokenizer becomes one.
 #include "core/data/tokenizer.h"
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/data/source.h"
+#include "core/data/tokenizer_json.h"
 
 namespace loom {
 namespace {
@@ -57,8 +59,9 @@ std::vector<int64_t> Tokenizer::ends() const {
 std::unique_ptr<Tokenizer> make_tokenizer(const ConfigValue& config) {
   const std::string& name = config.as_string();
   if (name == "bytes") return std::make_unique<ByteTokenizer>();
-  throw UserError(
-      concat(said_at(config), "no tokenizer ", quote_text(name), did_you_mean(name, {"bytes"}), " (there is: bytes)"));
+  if (name.ends_with(".json")) return read_tokenizer_json(name, said_at(config));
+  throw UserError(concat(said_at(config), "no tokenizer ", quote_text(name), did_you_mean(name, {"bytes"}),
+                         " (there is: bytes, or the path of a tokenizer.json)"));
 }
 
 }  // namespace loom

@@ -43,7 +43,7 @@ BoundComponent::BoundComponent(std::shared_ptr<Component> component, Declaration
     : component_(std::move(component)),
       declarations_(std::move(declarations)),
       options_(std::move(options)),
-      states_(declarations_.states),
+      states_(declarations_.states, options_.device),
       comm_(options_.comm != nullptr ? options_.comm : &alone()) {
   if (declarations_.units.empty()) throw PluginError(concat(name(), ": declares no unit"));
   const int world = comm_->world(), shard = options_.shard == 0 ? world : options_.shard;
@@ -64,7 +64,7 @@ BoundComponent::BoundComponent(std::shared_ptr<Component> component, Declaration
                            decl.shape, whole_box(decl.shape)});
       }
       if (entries.empty()) continue;
-      UnitBuffer::Options buffer{trainable, options_.master, options_.compute, options_.always_slab};
+      UnitBuffer::Options buffer{trainable, options_.master, options_.compute, options_.always_slab, options_.device};
       buffers_.push_back(std::make_unique<UnitBuffer>(concat(name(), ".", declarations_.units[unit].name),
                                                       std::move(entries), buffer, sharding));
       for (size_t e = 0; e < buffers_.back()->params().size(); ++e) {
@@ -100,6 +100,7 @@ void BoundComponent::init_weights(uint64_t seed) {
       if (entry.adopted.defined()) continue;  // keeps the values its module was built with
       const Init& init = declarations_.params[entry.param].init;
       Tensor value = buffer->master_of(e);
+      if (value.is_meta()) continue;
       const Philox random({seed, Purpose::init, hash_name(entry.name)});
       const int64_t first = first_element(entry);
       if (value.scalar_type() == at::kDouble) {
@@ -163,11 +164,11 @@ void BoundComponent::end_step() {
       comm_->all_reduce(decl.name, world, sum);
       continue;
     }
-    const Tensor all = at::empty({static_cast<int64_t>(world.size()), sum.numel()}, at::kDouble);
+    const Tensor all = at::empty({static_cast<int64_t>(world.size()), sum.numel()}, sum.options());
     comm_->all_gather(decl.name, world, sum.reshape({-1}), all.view({-1})).wait();
     sum.copy_(all.amax(0).view(sum.sizes()));
   }
-  component_->end_step(states_);
+  if (!device().is_meta()) component_->end_step(states_);  // there are no values in a dry run
   states_.clear_contributions();
 }
 

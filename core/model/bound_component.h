@@ -18,11 +18,12 @@ struct BindOptions {
   at::ScalarType master = at::kFloat;
   at::ScalarType compute = at::kFloat;
   bool always_slab = false;
-  std::string origin{};             // "plugin 'vit' (build/lib/...)", for messages
-  bool recompute = false;           // every unit; attention results are kept
-  std::vector<std::string> frozen;  // full names, prefixes or globs
-  Communicator* comm = nullptr;     // null = one rank
-  int shard = 0;                    // ranks that share one copy of the weights; 0 = all
+  std::string origin{};                                    // "plugin 'vit' (build/lib/...)", for messages
+  bool recompute = false;                                  // every unit; attention results are kept
+  std::vector<std::string> frozen;                         // full names, prefixes or globs
+  Communicator* comm = nullptr;                            // null = one rank
+  int shard = 0;                                           // ranks that share one copy of the weights; 0 = all
+  c10::Device device = c10::Device(c10::DeviceType::CPU);  // Meta = sizes without memory, for a dry run
 };
 
 class BoundComponent {
@@ -61,6 +62,7 @@ class BoundComponent {
   int64_t params_total() const;
   int64_t params_trainable() const;
   int64_t largest_buffer_bytes() const;  // slab size that fits every buffer
+  c10::Device device() const { return options_.device; }
 
  private:
   struct Place {

@@ -1,9 +1,12 @@
 // Key functions and defaults of the interfaces that plugins implement.
 #include "core/model/component.h"
 
+#include "core/model/step_observer.h"
+
 namespace loom {
 
 Component::~Component() = default;
+StepObserver::~StepObserver() = default;
 Encoder::~Encoder() = default;
 Connector::~Connector() = default;
 Backbone::~Backbone() = default;

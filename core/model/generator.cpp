@@ -19,8 +19,8 @@ ModelBatch next_rows(const std::vector<int64_t>& tokens, const KvCache& cache) {
   return batch;
 }
 
-// One token per row of logits; `position` counts the answer's tokens.
-std::vector<int64_t> pick_tokens(const Tensor& logits, const std::vector<int64_t>& sequences, int64_t position,
+// One token per row of logits; `position` counts the answer's tokens. `keys` are those of the live sequences.
+std::vector<int64_t> pick_tokens(const Tensor& logits, const std::vector<uint64_t>& keys, int64_t position,
                                  const Sampling& sampling) {
   std::vector<int64_t> out;
   if (sampling.temperature <= 0) {
@@ -28,9 +28,8 @@ std::vector<int64_t> pick_tokens(const Tensor& logits, const std::vector<int64_t
     out.assign(best.const_data_ptr<int64_t>(), best.const_data_ptr<int64_t>() + best.size(0));
     return out;
   }
-  for (size_t row = 0; row < sequences.size(); ++row) {
-    const Philox random(
-        {.seed = sampling.seed, .purpose = Purpose::sample, .sample = static_cast<uint64_t>(sequences[row])});
+  for (size_t row = 0; row < keys.size(); ++row) {
+    const Philox random({.seed = sampling.seed, .purpose = Purpose::sample, .sample = keys[row]});
     out.push_back(
         pick_token(logits[static_cast<int64_t>(row)], sampling, random.uniform(static_cast<uint64_t>(position))));
   }
@@ -42,13 +41,15 @@ std::vector<int64_t> pick_tokens(const Tensor& logits, const std::vector<int64_t
 int64_t pick_token(const Tensor& logits, const Sampling& sampling, double draw) {
   LOOM_CHECK(logits.dim() == 1 && logits.size(0) > 0, "logits ", logits.sizes());
   if (sampling.temperature <= 0) return logits.argmax().item<int64_t>();
-  const auto [sorted, order] = (logits.to(at::kDouble) / sampling.temperature).sort(/*stable=*/true, 0, true);
+  // Relative to the largest, so that no temperature is too small.
+  const Tensor scaled = (logits.to(at::kDouble) - logits.max().to(at::kDouble)) / sampling.temperature;
+  const auto [sorted, order] = scaled.sort(/*stable=*/true, 0, true);
   const Tensor shares = sorted.softmax(0);
   const double* share = shares.const_data_ptr<double>();
   const int64_t most = sampling.top_k > 0 ? std::min(sampling.top_k, shares.size(0)) : shares.size(0);
   int64_t kept = 0;
   double total = 0;
-  while (kept < most && (kept == 0 || total < sampling.top_p)) total += share[kept++];
+  while (kept < most && (kept == 0 || (total < sampling.top_p && share[kept] > 0))) total += share[kept++];
   double left = draw * total;
   int64_t chosen = 0;
   while (chosen + 1 < kept && left >= share[chosen]) left -= share[chosen++];
@@ -67,11 +68,16 @@ std::vector<std::vector<int64_t>> generate(MultimodalModel& model, const ModelBa
 
   KvCache cache(text.count(), longest + options.max_new_tokens);
   std::vector<int64_t> live(text.count());  // which output each sequence of the cache writes to
-  for (size_t s = 0; s < live.size(); ++s) live[s] = static_cast<int64_t>(s);
+  std::vector<uint64_t> keys;               // of the same sequences
+  for (size_t s = 0; s < live.size(); ++s) {
+    live[s] = static_cast<int64_t>(s);
+    keys.push_back(text.keys[s].sample);
+  }
   Tensor logits = model.logits(prompts, cache);
   for (int64_t n = 0; n < options.max_new_tokens; ++n) {
-    const std::vector<int64_t> picked = pick_tokens(logits, live, n, options.sampling);
+    const std::vector<int64_t> picked = pick_tokens(logits, keys, n, options.sampling);
     std::vector<int64_t> tokens, kept, still;
+    std::vector<uint64_t> still_keys;
     for (size_t s = 0; s < live.size(); ++s) {
       const int64_t token = picked[s];
       if (std::find(ends.begin(), ends.end(), token) != ends.end()) continue;
@@ -80,10 +86,12 @@ std::vector<std::vector<int64_t>> generate(MultimodalModel& model, const ModelBa
       tokens.push_back(token);
       kept.push_back(static_cast<int64_t>(s));
       still.push_back(live[s]);
+      still_keys.push_back(keys[s]);
     }
     if (tokens.empty() || n + 1 == options.max_new_tokens) break;
     if (kept.size() < live.size()) cache.select(kept);
     live = std::move(still);
+    keys = std::move(still_keys);
     logits = model.logits(next_rows(tokens, cache), cache);
   }
   return out;

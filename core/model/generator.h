@@ -1,7 +1,7 @@
 #pragma once
 // Generation for a batch of prompts: one prefill, then one row per live sequence and step, keys and values kept.
-// Finished sequences leave the batch. Greedy, or sampled; what is drawn is a function of (seed, sequence, position), so
-// an answer does not depend on its neighbours in the batch.
+// Finished sequences leave the batch. Greedy, or sampled; what is drawn is a function of (seed, key of the prompt's
+// sample, position), so an answer depends neither on its neighbours nor on its place in the batch.
 #include <cstdint>
 #include <functional>
 #include <vector>

@@ -37,4 +37,7 @@ struct ModelBatch {
   std::map<std::string, ItemBatch> items;
 };
 
+// The same with every tensor on this device.
+ModelBatch to_device(ModelBatch batch, c10::Device device);
+
 }  // namespace loom

@@ -58,7 +58,7 @@ const StreamDecl* input_of(const BoundComponent& component, std::string_view nam
 }
 
 MultimodalModel::MultimodalModel(ModelParts parts, uint64_t seed)
-    : parts_(std::move(parts)), seed_(seed), pool_(slab_bytes(parts_)) {
+    : parts_(std::move(parts)), seed_(seed), pool_(slab_bytes(parts_), parts_.backbone->device()) {
   std::set<std::string> owned;
   for (const auto& [modality, encoder] : parts_.encoders) {
     if (parts_.connectors.find(modality) == parts_.connectors.end()) {

@@ -8,6 +8,7 @@
 
 #include "core/model/bound_component.h"
 #include "core/model/model_batch.h"
+#include "core/model/step_observer.h"
 #include "core/model/tape.h"
 
 namespace loom {
@@ -63,6 +64,11 @@ class MultimodalModel {
   void hold_weights();
   void release_weights();
   Communicator& comm() const;
+  c10::Device device() const { return parts_.backbone->device(); }
+  // Is told what later passes do; null = nobody. Must outlive them.
+  void observe(StepObserver* observer) { observer_ = observer; }
+  StepObserver* observer() const { return observer_; }
+  const SlabPool& slabs() const { return pool_; }
   Encoder& encoder(const std::string& modality);
   const Encoder& encoder(const std::string& modality) const;
   int64_t merge(const std::string& modality) const;
@@ -92,6 +98,7 @@ class MultimodalModel {
   std::vector<std::string> modalities_;
   std::map<std::string, std::vector<BridgeTarget>> targets_;
   SlabPool pool_;
+  StepObserver* observer_ = nullptr;
 };
 
 }  // namespace loom

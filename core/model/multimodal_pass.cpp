@@ -26,7 +26,12 @@ std::vector<StreamDecl> external_inputs(const BoundComponent& component) {
   return out;
 }
 
-Tensor zero_rows(int64_t rows, int64_t width, at::ScalarType dtype) { return at::zeros({rows, width}, dtype); }
+Tensor zero_rows(int64_t rows, int64_t width, const BoundComponent& component) {
+  return at::zeros({rows, width}, at::TensorOptions(component.options().compute).device(component.device()));
+}
+
+// Zero when there are no values (a dry run).
+double value_of(const Tensor& scalar) { return scalar.is_meta() ? 0.0 : scalar.item<double>(); }
 
 }  // namespace
 
@@ -94,8 +99,7 @@ StreamMap MultimodalModel::run(Pass& pass, const ModelBatch& batch, TapeContext 
   for (const std::string& modality : modalities_) {
     // A stream of embeddings exists without them, too.
     const std::string stream = bridge_stream(modality);
-    if (!stream.empty())
-      streams[stream] = zero_rows(0, input_of(*parts_.backbone, stream)->width, parts_.backbone->options().compute);
+    if (!stream.empty()) streams[stream] = zero_rows(0, input_of(*parts_.backbone, stream)->width, *parts_.backbone);
   }
   for (int unit = 0; unit < parts_.backbone->units(); ++unit) {
     inject(pass, unit, batch, streams);
@@ -143,10 +147,9 @@ void MultimodalModel::decode_backward(Branch& branch, const std::string& modalit
   StreamMap outer;
   for (const auto& [name, rows] : branch.encoder_rows) {
     const auto found = inner.find(name);
-    const Tensor gradient =
-        found != inner.end()
-            ? found->second
-            : zero_rows(items.connector.at("").rows(), input_of(connector, name)->width, connector.options().compute);
+    const Tensor gradient = found != inner.end()
+                                ? found->second
+                                : zero_rows(items.connector.at("").rows(), input_of(connector, name)->width, connector);
     outer[name] = move_rows_adjoint(comm(), concat("bridge: encoders.", modality, " ", name, " gradient"),
                                     items.to_connector, gradient, rows);
   }
@@ -158,12 +161,13 @@ MicrobatchResult MultimodalModel::forward_backward(const ModelBatch& batch, int6
   Pass pass;
   TapeContext context;
   context.seed = seed_;
+  context.observer = observer_;
   context.step = step;
   const Tensor logprob = run(pass, batch, context).at("logprob");
 
   MicrobatchResult result;
   result.supervised = batch.targets.size(0);
-  result.loss_sum = -logprob.to(at::kDouble).sum().item<double>();
+  result.loss_sum = -value_of(logprob.to(at::kDouble).sum());
   const auto scale = [&](Denominator d) {
     if (d == Denominator::supervised_tokens) return 1.0 / denominators.supervised_tokens;
     if (d == Denominator::samples) return 1.0 / denominators.samples;
@@ -173,7 +177,7 @@ MicrobatchResult MultimodalModel::forward_backward(const ModelBatch& batch, int6
   pass.each([&](Tape& tape) {
     tape.scale_losses(scale);
     for (const InteriorLoss& loss : tape.losses())
-      result.interior[loss.name] += loss.sum.item<double>() * scale(loss.denominator);
+      result.interior[loss.name] += value_of(loss.sum) * scale(loss.denominator);
   });
 
   StreamMap gradients{{"logprob", at::full_like(logprob, -scale(Denominator::supervised_tokens))}};

@@ -7,8 +7,25 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "core/base/error.h"
+#include "core/nn/flops.h"
 
 namespace loom {
+namespace {
+
+// What LibTorch says about an operation that needs values, of which a dry run's tensors have none, in our words. Empty
+// for any other error.
+std::string without_values(const std::string& line) {
+  if (line.find("data is not allocated yet") != std::string::npos)
+    return "it reads or writes the memory of a tensor by itself (data_ptr)";
+  if (line.find("Meta") == std::string::npos) return "";
+  size_t begin = line.find("aten::");
+  if (begin == std::string::npos) begin = 0;
+  const size_t end = std::min(line.find(": attempted", begin), line.find('\'', begin));
+  if (line.find("_local_scalar_dense") != std::string::npos) return "it asks a tensor for its value (item)";
+  return end == std::string::npos ? line : line.substr(begin, end - begin) + " has no implementation for them";
+}
+
+}  // namespace
 
 struct Tape::Entry {
   int unit = -1;
@@ -43,11 +60,11 @@ void Tape::injected(std::string_view stream, bool needs_grad) {
 }
 
 Tensor Tape::empty_output(const StreamDecl& decl, const Entry& entry) const {
-  at::ScalarType dtype = component_.options().compute;
+  at::TensorOptions options = at::TensorOptions(component_.options().compute).device(component_.device());
   for (const auto& [name, value] : entry.streams.all()) {
-    if (value.is_floating_point()) dtype = value.scalar_type();
+    if (value.is_floating_point()) options = options.dtype(value.scalar_type());
   }
-  return decl.width > 0 ? at::zeros({0, decl.width}, dtype) : at::zeros({0}, dtype);
+  return decl.width > 0 ? at::zeros({0, decl.width}, options) : at::zeros({0}, options);
 }
 
 std::string Tape::unit_name(int unit) const {
@@ -56,19 +73,21 @@ std::string Tape::unit_name(int unit) const {
 
 std::string Tape::who(int unit) const { return concat(unit_name(unit), " (", component_.options().origin, ")"); }
 
-// Whatever a plugin throws becomes one line that names unit and plugin; faults of others keep their class.
-void Tape::call_unit(const Entry& entry, Streams& streams, UnitContext& ctx) {
+void Tape::guarded(int unit, const char* where, const std::function<void()>& body) const {
   const auto blame = [&](const std::string& text) {
     const std::string line = text.substr(0, text.find('\n'));
-    throw PluginError(concat(who(entry.unit), " failed in run: ", line));
+    if (const std::string what = component_.device().is_meta() ? without_values(line) : ""; !what.empty())
+      throw PluginError(concat(who(unit), ": cannot be planned on tensors without memory: ", what));
+    throw PluginError(concat(who(unit), " failed in ", where, ": ", line));
   };
   try {
-    component_.component().run(entry.unit, streams, ctx);
+    body();
   } catch (const PluginError& error) {
-    throw PluginError(concat(who(entry.unit), ": ", error.what()));
+    throw PluginError(concat(who(unit), ": ", error.what()));
   } catch (const Error&) {
     throw;
   } catch (const c10::Error& error) {
+    if (std::string_view(error.what_without_backtrace()).find("can't allocate memory") != std::string_view::npos) throw;
     blame(error.what_without_backtrace());
   } catch (const std::bad_alloc&) {
     throw;
@@ -118,10 +137,11 @@ void Tape::run_unit(Entry& entry, bool recomputing) {
   state.losses = &entry.losses;
   state.counters = &counters_.services;
   state.attention_plans = &attention_plans_;
+  state.device = component_.device();
   UnitContext ctx(state);
   Streams streams;
   for (const std::string& name : entry.inputs) streams.set(name, entry.streams[name]);
-  call_unit(entry, streams, ctx);
+  guarded(entry.unit, "run", [&] { component_.component().run(entry.unit, streams, ctx); });
 
   const UnitDecl& decl = component_.declarations().units[entry.unit];
   entry.outputs.clear();
@@ -138,6 +158,7 @@ void Tape::run_unit(Entry& entry, bool recomputing) {
 
 void Tape::forward(int unit, StreamMap& streams) {
   const UnitDecl& decl = component_.declarations().units.at(unit);
+  const ObservedAction action(context_.observer, StepAction::forward, component_.name(), decl.name);
   Entry entry;
   entry.unit = unit;
   bool inputs_need_grad = false, rows = decl.inputs.empty();
@@ -196,6 +217,7 @@ void Tape::backward(int unit, StreamMap& gradients) {
     output_gradients.insert(gradients.extract(found));
   }
   if (!entry.differentiable) return;
+  const ObservedAction action(context_.observer, StepAction::backward, component_.name(), decl.name);
   const bool collective = component_.comm().world() > 1;
   if (!entry.empty || collective) component_.gather(unit, pool_);
   if (collective && !entries_.empty() && entries_.back().differentiable)
@@ -212,6 +234,7 @@ void Tape::backward(int unit, StreamMap& gradients) {
   LOOM_CHECK(component_.generation(unit) == entry.generation, unit_name(unit),
              ": the weights changed between forward and backward");
   if (component_.options().recompute) {
+    const ComputedAgain again;
     run_unit(entry, true);
     ++counters_.units_recomputed;
   }
@@ -237,7 +260,9 @@ void Tape::backward(int unit, StreamMap& gradients) {
   const std::vector<int> params = component_.trainable_params(unit);
   for (const int param : params) leaves.push_back(component_.bound()[param]);
   if (!roots.empty() && !leaves.empty()) {
-    const auto found = torch::autograd::grad(roots, leaves, root_gradients, false, false, true);
+    torch::autograd::variable_list found;
+    guarded(unit, "backward",
+            [&] { found = torch::autograd::grad(roots, leaves, root_gradients, false, false, true); });
     for (size_t i = 0; i < streams.size(); ++i) {
       if (!found[i].defined()) continue;
       Tensor& sum = gradients[streams[i]];

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/model/bound_component.h"
+#include "core/model/step_observer.h"
 
 namespace loom {
 
@@ -21,6 +22,7 @@ struct TapeContext {
   int64_t step = 0;
   bool inputs_need_grad = false;  // do the streams handed in from outside need gradients?
   KvCache* cache = nullptr;
+  StepObserver* observer = nullptr;
 };
 
 // Counters that tests and reports read.
@@ -60,7 +62,9 @@ class Tape {
  private:
   struct Entry;
   void run_unit(Entry& entry, bool recomputing);
-  void call_unit(const Entry& entry, Streams& streams, UnitContext& ctx);
+  // Runs code of a plugin; what it throws becomes one line that names unit and plugin. Faults of others keep their
+  // class.
+  void guarded(int unit, const char* where, const std::function<void()>& body) const;
   void check_output(const Entry& entry, const StreamDecl& output, const Tensor& value) const;
   std::string unit_name(int unit) const;  // "encoders.image.blocks.0"
   std::string who(int unit) const;        // the same, with the plugin

@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/nn/context.h"
+#include "core/nn/flops.h"
 #include "core/nn/split_attention.h"
 
 namespace loom {
@@ -75,6 +76,7 @@ Tensor UnitContext::run_attention(const AttentionSpec& spec, const Tensor& q, co
   check_attention(spec, q, k, v);
   const VarlenShape shape = shape_of(spec);
   const std::shared_ptr<const AttentionPlan> plan = attention_plan(spec);
+  if (FlopSink* sink = flop_sink(); sink != nullptr && !state_.recomputing) sink->attends(spec);
   const bool keeps = state_.kept != nullptr && !state_.recomputing, reuses = state_.kept != nullptr && !keeps;
   if (plan->alone()) {
     const VarlenResult* kept = reuses ? &next(state_.kept->attention, next_kept_attention_) : nullptr;

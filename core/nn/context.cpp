@@ -90,7 +90,7 @@ const Segments& UnitContext::segments(std::string_view partition) const {
 
 Tensor UnitContext::positions(std::string_view partition) const {
   const Segments& s = segments(partition);
-  return at::tensor(at::ArrayRef<int64_t>(s.positions), at::kLong).view({s.rows(), s.position_axes});
+  return at::tensor(at::ArrayRef<int64_t>(s.positions), at::kLong).view({s.rows(), s.position_axes}).to(state_.device);
 }
 
 Tensor UnitContext::dropout(const Tensor& x, double p, Site site, std::string_view partition) const {
@@ -99,8 +99,13 @@ Tensor UnitContext::dropout(const Tensor& x, double p, Site site, std::string_vi
   const Segments& s = segments(partition);
   check_rows("dropout", x, s, partition);
   const int64_t width = x.size(1);
-  Tensor mask = at::empty({s.rows(), width}, at::kFloat);
-  float* out = mask.data_ptr<float>();
+  const Tensor mask = at::empty({s.rows(), width}, x.options().dtype(at::kFloat));
+  if (!mask.is_meta()) draw_mask(mask.mutable_data_ptr<float>(), s, width, p, site);
+  return x * mask.to(x.scalar_type());
+}
+
+// In the order of rows: 0 with probability p, else 1 / (1 - p).
+void UnitContext::draw_mask(float* out, const Segments& s, int64_t width, double p, Site site) const {
   const auto threshold = static_cast<uint32_t>(p * 4294967296.0);
   const auto scale = static_cast<float>(1.0 / (1.0 - p));
   for (int64_t i = 0; i < s.count(); ++i) {
@@ -115,7 +120,6 @@ Tensor UnitContext::dropout(const Tensor& x, double p, Site site, std::string_vi
       while ((++index & 3) != 0 && index < end);
     }
   }
-  return x * mask.to(x.scalar_type());
 }
 
 uint64_t UnitContext::seed_of(Site site, int64_t segment, std::string_view partition) const {

@@ -79,7 +79,8 @@ struct ContextState {
   size_t* cache_site = nullptr;  // counts attention calls of a pass
   std::vector<InteriorLoss>* losses = nullptr;
   ServiceCounters* counters = nullptr;
-  AttentionPlans* attention_plans = nullptr;  // null = planned at every call
+  AttentionPlans* attention_plans = nullptr;               // null = planned at every call
+  c10::Device device = c10::Device(c10::DeviceType::CPU);  // of the component
 };
 
 class UnitContext {
@@ -117,13 +118,14 @@ class UnitContext {
 
   const Segments& segments(std::string_view partition = "") const;
   bool has_partition(std::string_view partition) const;
-  Tensor positions(std::string_view partition = "") const;  // int64 [rows, position axes]
+  Tensor positions(std::string_view partition = "") const;  // int64 [rows, position axes], on the component's device
   Phase phase() const { return state_.phase; }
   bool training() const { return state_.phase == Phase::train; }
 
  private:
   friend class Attention;
   const UnitDecl& unit() const;
+  void draw_mask(float* out, const Segments& s, int64_t width, double p, Site site) const;
   Tensor segment_ids(const Tensor& x, std::string_view partition, const char* service) const;
   Tensor total(const Tensor& x, std::string_view partition, const char* service);
   Tensor placed_into(const Tensor& totals, std::string_view partition, std::string_view into) const;

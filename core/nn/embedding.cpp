@@ -48,7 +48,7 @@ Tensor PositionEmbedding::operator()(const Tensor& x_TW, UnitContext& ctx) const
     }
     out[row] = id;
   }
-  return x_TW + at::embedding(ctx[weight_], ids);
+  return x_TW + at::embedding(ctx[weight_], ids.to(x_TW.device()));
 }
 
 }  // namespace loom

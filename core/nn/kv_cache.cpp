@@ -27,7 +27,7 @@ void KvCache::select(const std::vector<int64_t>& kept) {
     for (Tensor* t : {&slab.keys, &slab.values}) {
       if (!t->defined()) continue;
       const int64_t width = t->size(1);
-      *t = t->view({sequences(), capacity_, width}).index_select(0, index).view({-1, width});
+      *t = t->view({sequences(), capacity_, width}).index_select(0, index.to(t->device())).view({-1, width});
     }
   }
   std::vector<int64_t> lengths;

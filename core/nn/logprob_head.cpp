@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/nn/context.h"
 #include "core/nn/differentiable.h"
+#include "core/nn/flops.h"
 #include "core/nn/kernels/row_threads.h"
 
 namespace loom {
@@ -25,6 +26,7 @@ void check(const Tensor& x, const Tensor& weight, const Tensor& targets) {
              weight.sizes());
   LOOM_CHECK(targets.dim() == 1 && targets.size(0) == x.size(0) && targets.scalar_type() == at::kLong, "head: targets ",
              targets.sizes(), " of ", targets.scalar_type(), " for ", x.size(0), " rows");
+  if (targets.is_meta()) return;
   const auto* ids = targets.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < targets.size(0); ++i) {
     LOOM_CHECK(ids[i] >= 0 && ids[i] < weight.size(0), "head: target ", ids[i], " with a vocabulary of ",
@@ -46,7 +48,7 @@ Tensor all_lse(const Tensor& x, const Tensor& weight, const Tensor& targets, int
   for (int64_t begin = 0; begin < x.size(0); begin += chunk) {
     const int64_t count = std::min(chunk, x.size(0) - begin);
     const Tensor logits = chunk_logits(x, weight, begin, count);
-    rows::dispatch(logits.scalar_type(), [&](auto zero) {
+    rows::dispatch(logits, [&](auto zero) {
       using T = decltype(zero);
       T* out = lse.mutable_data_ptr<T>() + begin;
       rows::parallel(count, logits.size(1), [&](int64_t b, int64_t e) {
@@ -67,8 +69,11 @@ std::vector<Tensor> gradients(const BackwardCall& call, int64_t chunk) {
   if (call.needs[1]) dweight = at::zeros(weight.sizes(), weight.options().dtype(rows::work_dtype(weight)));
   for (int64_t begin = 0; begin < x.size(0); begin += chunk) {
     const int64_t count = std::min(chunk, x.size(0) - begin);
-    const Tensor dlogits = chunk_logits(x, weight, begin, count);
-    rows::dispatch(dlogits.scalar_type(), [&](auto zero) {
+    const Tensor dlogits = [&] {
+      const ComputedAgain again;
+      return chunk_logits(x, weight, begin, count);
+    }();
+    rows::dispatch(dlogits, [&](auto zero) {
       using T = decltype(zero);
       rows::parallel(count, dlogits.size(1), [&](int64_t b, int64_t e) {
         kernels::kernel_set<T>().logprob_backward(rows::write<T>(dlogits), lse.const_data_ptr<T>() + begin,
@@ -85,7 +90,8 @@ std::vector<Tensor> gradients(const BackwardCall& call, int64_t chunk) {
     if (dweight.scalar_type() == x.scalar_type()) {
       dweight.addmm_(narrow.t(), x.narrow(0, begin, count));
     } else {
-      dweight.add_(at::mm(narrow.t(), x.narrow(0, begin, count)));  // half types: chunks are summed in float
+      // Half types: chunks are summed in float. add_ would widen on CPU by itself, unseen by a dry run.
+      dweight.add_(at::mm(narrow.t(), x.narrow(0, begin, count)).to(dweight.scalar_type()));
     }
   }
   return {dx, dweight.defined() ? dweight.to(weight.scalar_type()) : dweight};

@@ -10,8 +10,8 @@ namespace loom {
 
 class UnitContext;
 
-// How the targets fare: their log-probabilities, and 1 where the target is the most likely token (the first of equals
-// counts, whichever it is). Both [n], float (double for double).
+// How the targets fare: their log-probabilities, and 1 where the target is the most likely token (of several
+// that are equally likely, each counts). Both [n], float (double for double).
 struct TargetScores {
   Tensor log_probs, correct;
 };

@@ -14,7 +14,7 @@ Tensor swiglu_forward(const Tensor& x) {
   const Tensor wide = rows::work_tensor(x);
   const int64_t width = x.size(1) / 2;
   Tensor y = at::empty({x.size(0), width}, wide.options());
-  rows::dispatch(wide.scalar_type(), [&](auto zero) {
+  rows::dispatch(wide, [&](auto zero) {
     using T = decltype(zero);
     rows::parallel(x.size(0), x.size(1), [&](int64_t begin, int64_t end) {
       kernels::kernel_set<T>().swiglu_forward(rows::read<T>(wide), rows::write<T>(y), width, begin, end);
@@ -26,7 +26,7 @@ Tensor swiglu_forward(const Tensor& x) {
 Tensor swiglu_backward(const Tensor& x, const Tensor& grad) {
   const Tensor wide = rows::work_tensor(x), dy = rows::work_tensor(grad.to(x.scalar_type()));
   Tensor dx = at::empty(x.sizes(), wide.options());
-  rows::dispatch(wide.scalar_type(), [&](auto zero) {
+  rows::dispatch(wide, [&](auto zero) {
     using T = decltype(zero);
     rows::parallel(x.size(0), x.size(1), [&](int64_t begin, int64_t end) {
       kernels::kernel_set<T>().swiglu_backward(rows::read<T>(wide), rows::read<T>(dy), rows::write<T>(dx),

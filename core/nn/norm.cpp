@@ -35,7 +35,7 @@ kernels::NormArgs<T> norm_args(const Tensor& x, const Tensor& weight, const Stat
 
 Tensor forward(const Tensor& x, const Tensor& weight, const Tensor* bias, const Statistics& statistics, double eps) {
   Tensor y = at::empty(x.sizes(), x.options());
-  rows::dispatch(x.scalar_type(), [&](auto zero) {
+  rows::dispatch(x, [&](auto zero) {
     using T = decltype(zero);
     kernels::NormArgs<T> args = norm_args<T>(x, weight, statistics, bias != nullptr, eps);
     args.y = rows::write<T>(y);
@@ -52,7 +52,7 @@ std::vector<Tensor> backward(const Tensor& dy, const Tensor& x, const Tensor& we
   Tensor dx = at::empty(x.sizes(), x.options());
   const Tensor dweight = at::zeros({blocks, width}, x.options());
   const Tensor dbias = center ? at::zeros({blocks, width}, x.options()) : Tensor();
-  rows::dispatch(x.scalar_type(), [&](auto zero) {
+  rows::dispatch(x, [&](auto zero) {
     using T = decltype(zero);
     kernels::NormArgs<T> args = norm_args<T>(x, weight, statistics, center, 0);
     args.dy = rows::read<T>(dy);

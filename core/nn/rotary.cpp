@@ -23,15 +23,16 @@ struct Rotary::Tables {
   Tensor cosines[2], sines[2];  // float, double
 
   // At least `positions` rows; the tensors stay valid when another thread grows the table.
-  std::pair<Tensor, Tensor> upto(int64_t positions, at::ScalarType dtype) {
+  std::pair<Tensor, Tensor> upto(int64_t positions, at::ScalarType dtype, c10::Device device) {
     const std::lock_guard<std::mutex> lock(mutex);
     const int which = dtype == at::kDouble ? 1 : 0;
-    if (!cosines[which].defined() || cosines[which].size(0) < positions) {
+    if (!cosines[which].defined() || cosines[which].size(0) < positions || cosines[which].device() != device) {
       int64_t rows = 256;
       while (rows < positions) rows *= 2;
       const c10::NoGradGuard no_grad;
-      const Tensor steps = at::arange(half, at::kDouble) * (-2.0 / static_cast<double>(2 * half));
-      const Tensor angles = at::outer(at::arange(rows, at::kDouble), at::pow(theta, steps));
+      const auto options = at::TensorOptions(at::kDouble).device(device);
+      const Tensor steps = at::arange(half, options) * (-2.0 / static_cast<double>(2 * half));
+      const Tensor angles = at::outer(at::arange(rows, options), at::pow(theta, steps));
       cosines[which] = angles.cos().to(dtype);
       sines[which] = angles.sin().to(dtype);
     }
@@ -48,7 +49,7 @@ struct Angles {
 Tensor rotate(const Tensor& x, const Angles& angles, int64_t half, bool inverse) {
   const Tensor wide = rows::work_tensor(x);
   Tensor y = at::empty(x.sizes(), wide.options());
-  rows::dispatch(wide.scalar_type(), [&](auto zero) {
+  rows::dispatch(wide, [&](auto zero) {
     using T = decltype(zero);
     kernels::RotaryArgs<T> args;
     args.x = rows::read<T>(wide);
@@ -87,7 +88,7 @@ Tensor Rotary::operator()(const Tensor& x, UnitContext& ctx) const {
   }
   Angles angles;
   angles.positions = ctx.positions(partition_).reshape({-1});
-  std::tie(angles.cosines, angles.sines) = tables_->upto(last + 1, rows::work_dtype(x));
+  std::tie(angles.cosines, angles.sines) = tables_->upto(last + 1, rows::work_dtype(x), x.device());
   const int64_t half = head_dim_ / 2;
   Tensor y;
   {

@@ -13,10 +13,11 @@ double start_of(const Init& init) { return init.kind == Init::Kind::ones ? 1.0 :
 
 }  // namespace
 
-StateTable::StateTable(const std::vector<StateDecl>& states) : decls_(states) {
+StateTable::StateTable(const std::vector<StateDecl>& states, c10::Device device) : decls_(states) {
+  const auto options = at::TensorOptions(at::kDouble).device(device);
   for (const StateDecl& decl : decls_) {
-    values_.push_back(at::full(decl.shape, start_of(decl.init), at::kDouble));
-    contributions_.push_back(at::empty(decl.shape, at::kDouble));
+    values_.push_back(at::full(decl.shape, start_of(decl.init), options));
+    contributions_.push_back(at::empty(decl.shape, options));
   }
   clear_contributions();
 }

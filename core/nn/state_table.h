@@ -11,7 +11,7 @@ namespace loom {
 
 class StateTable {
  public:
-  explicit StateTable(const std::vector<StateDecl>& states);
+  explicit StateTable(const std::vector<StateDecl>& states, c10::Device device = c10::Device(c10::DeviceType::CPU));
 
   size_t size() const { return values_.size(); }
   const Tensor& value(const State& state) const;         // float64, in its declared shape

@@ -15,6 +15,7 @@
 
 #include "core/base/error.h"
 #include "core/nn/differentiable.h"
+#include "core/nn/flops.h"
 #include "core/nn/kernels/row_threads.h"
 
 namespace loom {
@@ -26,8 +27,8 @@ using kernels::AttentionTask;
 void check_matrix(const char* name, const Tensor& x, int64_t width) {
   LOOM_CHECK(x.dim() == 2 && x.size(1) == width, "attention: ", name, " has shape ", x.sizes(), ", expected [rows, ",
              width, "]");
-  LOOM_CHECK(x.device().is_cpu() && at::isFloatingType(x.scalar_type()), "attention: ", name, " is ", x.scalar_type(),
-             " on ", x.device(), "; this kernel takes floating point on cpu");
+  LOOM_CHECK((x.is_cpu() || x.is_meta()) && at::isFloatingType(x.scalar_type()), "attention: ", name, " is ",
+             x.scalar_type(), " on ", x.device(), "; this kernel takes floating point on cpu");
 }
 
 void check_ranges(const std::vector<AttentionRange>& ranges, int64_t q_rows, int64_t k_rows) {
@@ -118,6 +119,14 @@ AttentionArgs<T> common_args(const Tensor& q, const Tensor& k, const Tensor& v, 
   return args;
 }
 
+// Two products forward. Five backward, of which one makes the scores again.
+void count_attention(const std::vector<AttentionRange>& ranges, const VarlenShape& shape, int products, bool again) {
+  if (flop_sink() == nullptr) return;
+  const ComputedAgain scope(again);
+  const double cells = attention_cells(ranges, shape.causal, shape.window);
+  count_flops(products * 2.0 * static_cast<double>(shape.head_dim * shape.heads) * cells, true);
+}
+
 template <class T>
 void forward_typed(const Tensor& q, const Tensor& k, const Tensor& v, const std::vector<AttentionRange>& ranges,
                    const VarlenShape& shape, VarlenResult& result) {
@@ -145,6 +154,22 @@ void backward_typed(const Tensor& grad_output, const Tensor& q, const Tensor& k,
 
 }  // namespace
 
+double attention_cells(const std::vector<AttentionRange>& ranges, bool causal, int64_t window) {
+  double cells = 0;
+  for (const AttentionRange& r : ranges) {
+    if (!causal && (window == 0 || window >= r.k_rows)) {
+      cells += static_cast<double>(r.q_rows) * static_cast<double>(r.k_rows);
+      continue;
+    }
+    for (int64_t i = 0; i < r.q_rows; ++i) {
+      int64_t seen = causal ? std::clamp<int64_t>(i + 1 + r.k_rows - r.q_rows, 0, r.k_rows) : r.k_rows;
+      if (window > 0) seen = std::min(seen, window);
+      cells += static_cast<double>(seen);
+    }
+  }
+  return cells;
+}
+
 VarlenResult varlen_attention_forward(const Tensor& q, const Tensor& k, const Tensor& v,
                                       const std::vector<AttentionRange>& ranges, const VarlenShape& shape) {
   check_inputs(q, k, v, ranges, shape);
@@ -153,11 +178,9 @@ VarlenResult varlen_attention_forward(const Tensor& q, const Tensor& k, const Te
   VarlenResult result;
   result.output = at::zeros({q.size(0), q.size(1)}, wide_q.options());
   result.lse = at::full({q.size(0), shape.heads}, -std::numeric_limits<double>::infinity(), wide_q.options());
-  if (rows::work_dtype(q) == at::kDouble) {
-    forward_typed<double>(wide_q, wide_k, wide_v, ranges, shape, result);
-  } else {
-    forward_typed<float>(wide_q, wide_k, wide_v, ranges, shape, result);
-  }
+  count_attention(ranges, shape, 2, false);
+  rows::dispatch(wide_q,
+                 [&](auto zero) { forward_typed<decltype(zero)>(wide_q, wide_k, wide_v, ranges, shape, result); });
   result.output = result.output.to(q.scalar_type());
   return result;
 }
@@ -179,11 +202,11 @@ VarlenGradients varlen_attention_backward(const Tensor& grad_output, const Tenso
   grads.dq = at::zeros({q.size(0), q.size(1)}, wide_q.options());
   grads.dk = at::zeros({k.size(0), k.size(1)}, wide_q.options());
   grads.dv = at::zeros({v.size(0), v.size(1)}, wide_q.options());
-  if (rows::work_dtype(q) == at::kDouble) {
-    backward_typed<double>(wide_grad, wide_q, wide_k, wide_v, wide, ranges, shape, grads);
-  } else {
-    backward_typed<float>(wide_grad, wide_q, wide_k, wide_v, wide, ranges, shape, grads);
-  }
+  count_attention(ranges, shape, 4, false);
+  count_attention(ranges, shape, 1, true);
+  rows::dispatch(wide_q, [&](auto zero) {
+    backward_typed<decltype(zero)>(wide_grad, wide_q, wide_k, wide_v, wide, ranges, shape, grads);
+  });
   for (Tensor* g : {&grads.dq, &grads.dk, &grads.dv}) *g = g->to(q.scalar_type());
   return grads;
 }

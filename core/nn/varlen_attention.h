@@ -33,6 +33,9 @@ struct VarlenGradients {
   Tensor dq, dk, dv;
 };
 
+// Pairs (query, key) that see each other, over all ranges, for one head.
+double attention_cells(const std::vector<AttentionRange>& ranges, bool causal, int64_t window);
+
 // No autograd. q [q rows, heads * head_dim]; k, v [k rows, kv_heads * head_dim]; contiguous, one dtype.
 VarlenResult varlen_attention_forward(const Tensor& q, const Tensor& k, const Tensor& v,
                                       const std::vector<AttentionRange>& ranges, const VarlenShape& shape);

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -169,12 +170,22 @@ void MetricsWriter::truncate_after(int64_t step) {
   open();
 }
 
+void for_each_metrics_line(const std::string& path, const std::function<void(const MetricsLine&)>& use) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    read_text(path);  // says why
+    throw_file_error("open", path, EIO);
+  }
+  std::string text;
+  while (std::getline(file, text) && !file.eof()) {
+    const std::optional<MetricsLine> line = parse_line(text);
+    if (line) use(*line);
+  }
+}
+
 std::vector<MetricsLine> read_metrics(const std::string& path) {
   std::vector<MetricsLine> lines;
-  for_each_line(read_text(path), [&](std::string_view text) {
-    std::optional<MetricsLine> line = parse_line(text);
-    if (line) lines.push_back(std::move(*line));
-  });
+  for_each_metrics_line(path, [&](const MetricsLine& line) { lines.push_back(line); });
   return lines;
 }
 

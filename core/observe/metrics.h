@@ -3,6 +3,7 @@
 // it printed. Numbers are written with the fewest digits that read back to the same bits: two runs are compared by
 // comparing files.
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -48,7 +49,10 @@ class MetricsWriter {
   int64_t size_ = 0;
 };
 
-// All readable lines of the file, for reports; a torn last line is left out. UserError when the file is missing.
+// Calls use(line) for every readable line of the file, one in memory at a time; a torn last line is left out. UserError
+// when the file is missing.
+void for_each_metrics_line(const std::string& path, const std::function<void(const MetricsLine&)>& use);
+// All of them at once.
 std::vector<MetricsLine> read_metrics(const std::string& path);
 
 }  // namespace loom

@@ -39,10 +39,10 @@ std::string percent_text(double fraction, const char* pattern) {
 }
 
 std::string step_text(const ProgressState& state) {
-  if (state.steps <= 0) return "step " + std::to_string(state.step);
+  if (state.steps <= 0) return state.unit + " " + std::to_string(state.step);
   std::string total = std::to_string(state.steps), done = std::to_string(state.step);
   std::string gap(total.size() > done.size() ? total.size() - done.size() : 0, ' ');
-  return "step " + gap + done + "/" + total;
+  return state.unit + " " + gap + done + "/" + total;
 }
 
 std::vector<Piece> pieces_of(const ProgressState& state) {
@@ -55,11 +55,16 @@ std::vector<Piece> pieces_of(const ProgressState& state) {
     bool sane = std::isfinite(rate) && std::abs(rate) < 1e15;
     pieces.push_back({(sane ? with_commas(std::llround(rate)) : "?") + " tok/s", 4});
   }
+  if (state.flops_per_second) {
+    std::string text = human_flops(*state.flops_per_second);
+    if (state.peak_share) text += " (" + percent_text(*state.peak_share, "%.0f %%") + ")";
+    pieces.push_back({text, 7});
+  }
   if (state.data_fraction) pieces.push_back({"data " + percent_text(*state.data_fraction, "%.0f %%"), 6});
   for (const auto& [name, value] : state.extra) {
     std::string text = name;
     if (!name.empty()) text += " ";
-    pieces.push_back({text += value, 7});
+    pieces.push_back({text += value, 8});
   }
   if (state.seconds_left) pieces.push_back({"eta " + human_duration(*state.seconds_left), 2});
   return pieces;
@@ -79,6 +84,16 @@ double system_clock_seconds() {
 }
 
 }  // namespace
+
+std::string human_flops(double per_second) {
+  static const char* const units[] = {" MFLOP/s", " GFLOP/s", " TFLOP/s", " PFLOP/s"};
+  if (!std::isfinite(per_second)) return "? FLOP/s";
+  double value = per_second / 1e6;
+  int unit = 0;
+  for (; std::abs(value) >= 999.5 && unit < 3; ++unit) value /= 1000;
+  const double size = std::abs(value);
+  return format(size >= 99.5 ? "%.0f" : size >= 9.95 ? "%.1f" : "%.2f", value) + units[unit];
+}
 
 std::string progress_line(const ProgressState& state, int width) {
   std::vector<Piece> pieces = pieces_of(state);

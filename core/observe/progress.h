@@ -15,17 +15,24 @@ namespace loom {
 struct ProgressState {
   int64_t step = 0;
   int64_t steps = 0;  // 0 = unknown
+  std::string unit = "step";
   std::optional<double> loss;
   std::optional<double> eval;   // loss on the evaluation data
   std::optional<double> exact;  // fraction of exact answers, 0 to 1
   std::optional<double> tokens_per_second;
+  std::optional<double> flops_per_second;
+  std::optional<double> peak_share;     // of the measured peak, 0 to 1; shown with flops_per_second
   std::optional<double> data_fraction;  // of the time spent waiting for data, 0 to 1
   std::optional<double> seconds_left;
-  std::vector<std::pair<std::string, std::string>> extra;  // shown before eta: "158 GFLOP/s" has an empty name
+  std::vector<std::pair<std::string, std::string>> extra;  // shown before eta; a name may be empty
 };
 
-// "step  200/800  loss 0.412  eval 0.397  exact 61.3 %  23,100 tok/s  data 0 %  eta 1:31", at most width columns.
+// "step  200/800  loss 0.412  eval 0.397  exact 61.3 %  23,100 tok/s  158 GFLOP/s (64 %)  data 0 %  eta 1:31", at most
+// width columns.
 std::string progress_line(const ProgressState& state, int width);
+
+// "158 GFLOP/s", "1.25 TFLOP/s".
+std::string human_flops(double per_second);
 
 struct ProgressPolicy {
   bool terminal = false;

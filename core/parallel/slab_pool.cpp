@@ -1,30 +1,27 @@
 #include "core/parallel/slab_pool.h"
 
-#include <cstdlib>
+#include <ATen/ops/empty.h>
 
 #include "core/base/error.h"
 
 namespace loom {
 
-SlabPool::~SlabPool() {
-  for (void* slab : all_) std::free(slab);
-}
-
-void* SlabPool::acquire(int64_t bytes) {
+at::Tensor SlabPool::acquire(int64_t bytes) {
   LOOM_CHECK(bytes <= slab_bytes_, "a slab of ", slab_bytes_, " bytes cannot hold ", bytes);
-  if (free_.empty()) {
-    void* memory = nullptr;
-    if (posix_memalign(&memory, 64, static_cast<size_t>(slab_bytes_)) != 0) {
-      throw EnvironmentError(concat("out of memory: a slab of ", slab_bytes_, " bytes for gathered weights"));
-    }
-    all_.push_back(memory);
-    return memory;
+  if (!free_.empty()) {
+    at::Tensor slab = std::move(free_.back());
+    free_.pop_back();
+    return slab;
   }
-  void* slab = free_.back();
-  free_.pop_back();
-  return slab;
+  try {
+    at::Tensor slab = at::empty({slab_bytes_}, at::TensorOptions(at::kByte).device(device_));
+    ++made_;
+    return slab;
+  } catch (const c10::Error&) {
+    throw EnvironmentError(concat("out of memory: a slab of ", slab_bytes_, " bytes for gathered weights"));
+  }
 }
 
-void SlabPool::release(void* slab) { free_.push_back(slab); }
+void SlabPool::release(at::Tensor slab) { free_.push_back(std::move(slab)); }
 
 }  // namespace loom

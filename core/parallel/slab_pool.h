@@ -4,24 +4,28 @@
 #include <cstdint>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
+
 namespace loom {
 
 class SlabPool {
  public:
-  explicit SlabPool(int64_t slab_bytes) : slab_bytes_(slab_bytes) {}
-  ~SlabPool();
+  explicit SlabPool(int64_t slab_bytes, c10::Device device = c10::Device(c10::DeviceType::CPU))
+      : slab_bytes_(slab_bytes), device_(device) {}
   SlabPool(const SlabPool&) = delete;
   SlabPool& operator=(const SlabPool&) = delete;
 
-  void* acquire(int64_t bytes);  // InternalError when bytes exceed the slab size
-  void release(void* slab);
+  at::Tensor acquire(int64_t bytes);  // of bytes, uninitialised; InternalError when it exceeds the slab size
+  void release(at::Tensor slab);
   int64_t slab_bytes() const { return slab_bytes_; }
-  int64_t slabs() const { return static_cast<int64_t>(all_.size()); }  // ever made
-  int64_t in_use() const { return static_cast<int64_t>(all_.size() - free_.size()); }
+  int64_t slabs() const { return made_; }  // ever made
+  int64_t in_use() const { return made_ - static_cast<int64_t>(free_.size()); }
 
  private:
   int64_t slab_bytes_;
-  std::vector<void*> all_, free_;
+  c10::Device device_;
+  int64_t made_ = 0;
+  std::vector<at::Tensor> free_;
 };
 
 }  // namespace loom

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/faults.h"
@@ -17,6 +18,34 @@ at::Tensor shaped(const at::Tensor& flat, const BufferEntry& entry) {
 }
 
 int64_t bytes_of(at::ScalarType type) { return static_cast<int64_t>(c10::elementSize(type)); }
+
+// A flat tensor over memory that comes and goes; the storage object is the tensor's own.
+at::Tensor without_memory(int64_t elements, at::ScalarType type, c10::Device device) {
+  c10::Storage storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(elements * bytes_of(type)),
+                       c10::DataPtr(nullptr, device), nullptr, false);
+  at::Tensor out = at::empty({0}, at::TensorOptions(type).device(device));
+  out.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(storage));
+  out.unsafeGetTensorImpl()->set_sizes_contiguous({elements});
+  return out;
+}
+
+c10::DataPtr memory_of(const at::Tensor& slab) {
+  return {slab.is_meta() ? nullptr : slab.mutable_data_ptr(), slab.device()};
+}
+
+// The first elements of a slab.
+at::Tensor typed(const at::Tensor& slab, int64_t elements, at::ScalarType type) {
+  return slab.narrow(0, 0, elements * bytes_of(type)).view(type);
+}
+
+// An existing module's own tensor becomes this weight. Tensors of unlike devices cannot be exchanged by set_data.
+void rebind(at::Tensor adopted, const at::Tensor& weight) {
+  if (adopted.device() == weight.device()) return adopted.set_data(weight);
+  c10::TensorImpl* impl = adopted.unsafeGetTensorImpl();
+  impl->set_storage_and_dtype(weight.storage(), weight.dtype());
+  impl->set_sizes_and_strides(weight.sizes(), weight.strides(), weight.storage_offset());
+  impl->_change_backend_component_keys(weight.device());
+}
 
 int part_of(const Sharding& sharding) {
   return sharding.comm == nullptr || sharding.shard.empty() ? 0 : index_in(sharding.shard, sharding.comm->rank());
@@ -34,13 +63,11 @@ UnitBuffer::UnitBuffer(std::string unit, std::vector<BufferEntry> params, Option
   counted_ = sharding_.replicate.size() < 2 || sharding_.replicate.front() == sharding_.comm->rank();
   contributed_.resize(params_.size());
   in_place_ = ranks == 1 && options.master == options.compute && !options.always_slab;
-  master_ = at::zeros({numel_}, options.master);
+  master_ = at::zeros({numel_}, at::TensorOptions(options.master).device(options.device));
   if (in_place_) {
     gathered_ = master_;
   } else {
-    const auto bytes = static_cast<size_t>(gathered_bytes());
-    c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(nullptr, at::kCPU), nullptr, false);
-    gathered_ = at::empty({0}, options.compute).set_(storage, 0, {numel_ * ranks}, {1});
+    gathered_ = without_memory(numel_ * ranks, options.compute, options.device);
   }
   for (const BufferEntry& entry : entries_) {
     if (!entry.adopted.defined()) continue;
@@ -51,9 +78,8 @@ UnitBuffer::UnitBuffer(std::string unit, std::vector<BufferEntry> params, Option
   for (const BufferEntry& param : params_) {
     at::Tensor weight = shaped(gathered_, param).detach();
     if (param.adopted.defined()) {
-      at::Tensor adopted = param.adopted;
-      adopted.set_data(weight);
-      weight = adopted;
+      rebind(param.adopted, weight);
+      weight = param.adopted;
     }
     weights_.push_back(weight.requires_grad_(options.trainable));
   }
@@ -98,7 +124,7 @@ int64_t UnitBuffer::slab_bytes() const {
 }
 
 at::Tensor& UnitBuffer::gradient() {
-  if (options_.trainable && !gradient_.defined()) gradient_ = at::zeros({numel_}, options_.master);
+  if (options_.trainable && !gradient_.defined()) gradient_ = at::zeros_like(master_);
   return gradient_;
 }
 
@@ -107,13 +133,13 @@ at::Tensor UnitBuffer::master_of(size_t entry) const { return shaped(master_, en
 at::Tensor UnitBuffer::gradient_of(size_t entry) { return shaped(gradient(), entries_.at(entry)); }
 
 void UnitBuffer::begin_gather(SlabPool& pool) {
-  if (slab_ == nullptr) {
+  if (!slab_.defined()) {
     slab_ = pool.acquire(gathered_bytes());
-    gathered_.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(c10::DataPtr(slab_, at::kCPU));
+    gathered_.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(memory_of(slab_));
   }
   filled_generation_ = generation_;
-  // Filled through an alias, so that version counters of saved tensors do not move.
-  filling_ = at::from_blob(slab_, {gathered_.size(0)}, at::TensorOptions(options_.compute));
+  // Filled through the slab, so that version counters of saved tensors do not move.
+  filling_ = typed(slab_, gathered_.size(0), options_.compute);
   const at::Tensor mine = filling_.narrow(0, part_of(sharding_) * numel_, numel_);
   mine.copy_(master_);
   if (fault(Fault::stale_weights)) {
@@ -148,9 +174,8 @@ void UnitBuffer::gather(SlabPool& pool) {
 void UnitBuffer::release(SlabPool& pool) {
   LOOM_CHECK(users_ > 0, unit_, ": released more often than gathered");
   if (--users_ > 0 || in_place_) return;
-  gathered_.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(c10::DataPtr(nullptr, at::kCPU));
-  pool.release(slab_);
-  slab_ = nullptr;
+  gathered_.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(c10::DataPtr(nullptr, options_.device));
+  pool.release(std::exchange(slab_, {}));
 }
 
 void UnitBuffer::make_local_gradient(SlabPool& pool) {
@@ -161,7 +186,7 @@ void UnitBuffer::make_local_gradient(SlabPool& pool) {
   }
   const int64_t elements = gathered_.size(0);
   gradient_slab_ = pool.acquire(elements * bytes_of(options_.master));
-  local_gradient_ = at::from_blob(gradient_slab_, {elements}, at::TensorOptions(options_.master));
+  local_gradient_ = typed(gradient_slab_, elements, options_.master);
   local_gradient_.zero_();
 }
 
@@ -170,7 +195,8 @@ void UnitBuffer::add_gradient(size_t param, const at::Tensor& gradient, SlabPool
   if (fault(Fault::tied_overwrites) && contributed_[param]) return;
   contributed_[param] = true;
   make_local_gradient(pool);
-  shaped(local_gradient_, params_[param]).add_(gradient);
+  // add_ would widen on CPU by itself, unseen by a dry run.
+  shaped(local_gradient_, params_[param]).add_(gradient.to(options_.master));
 }
 
 void UnitBuffer::reduce_gradient(SlabPool& pool) {
@@ -179,8 +205,7 @@ void UnitBuffer::reduce_gradient(SlabPool& pool) {
     make_local_gradient(pool);
     if (!contributes && fault(Fault::empty_rank_garbage)) local_gradient_.fill_(0.01);
     sharding_.comm->reduce_scatter_add(unit_ + ": gradients", sharding_.shard, local_gradient_, gradient());
-    pool.release(gradient_slab_);
-    gradient_slab_ = nullptr;
+    pool.release(std::exchange(gradient_slab_, {}));
   }
   local_gradient_ = at::Tensor();
   std::fill(contributed_.begin(), contributed_.end(), false);

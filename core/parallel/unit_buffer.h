@@ -49,6 +49,7 @@ class UnitBuffer {
     at::ScalarType master = at::kFloat;
     at::ScalarType compute = at::kFloat;
     bool always_slab = false;  // copy into a slab even where the master could be used in place
+    c10::Device device = c10::Device(c10::DeviceType::CPU);  // where all of it lies; Meta = sizes without memory
   };
 
   // `params` are whole parameters; offsets are assigned here.
@@ -84,6 +85,7 @@ class UnitBuffer {
   void master_written() { ++generation_; }  // the optimizer or a checkpoint changed the master
   const at::Tensor& weight(size_t param) const { return weights_[param]; }  // leaf; valid while resident
   bool in_place() const { return in_place_; }
+  c10::Device device() const { return options_.device; }
   int64_t slab_bytes() const;  // largest piece of memory that it asks the pool for
   int64_t gathered_bytes() const;
 
@@ -108,14 +110,13 @@ class UnitBuffer {
   at::Tensor master_, gradient_;
   at::Tensor gathered_;              // flat, owns the storage object that saved tensors keep alive
   std::vector<at::Tensor> weights_;  // views of gathered_, leaves
-  at::Tensor filling_;               // alias of the slab while a gather is under way
+  at::Tensor filling_;               // view of the slab while a gather is under way
   Pending pending_;
   bool started_ = false;
   int users_ = 0;
-  void* slab_ = nullptr;
-  void* gradient_slab_ = nullptr;
-  at::Tensor local_gradient_;      // whole parameters, of the running pass; alias of gradient_slab_ when sharded
-  std::vector<bool> contributed_;  // by parameter, in the running pass
+  at::Tensor slab_, gradient_slab_;  // bytes; undefined when the pool has them
+  at::Tensor local_gradient_;        // whole parameters, of the running pass; view of gradient_slab_ when sharded
+  std::vector<bool> contributed_;    // by parameter, in the running pass
   uint64_t generation_ = 1;
   uint64_t filled_generation_ = 0;  // of the values that the slab holds
   at::Tensor seen_[2];              // of Fault::stale_weights: this rank's part as of the last two generations gathered

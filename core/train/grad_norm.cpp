@@ -43,6 +43,7 @@ Work divide(const std::vector<UnitBuffer*>& buffers) {
       work.params.push_back(&param.name);
     }
     if (!buffer->counted() && !fault(Fault::replicas_counted_twice)) continue;
+    if (buffer->device().is_meta()) continue;  // a dry run: there are no values
     for (const BufferEntry& entry : buffer->entries()) {
       const size_t param = index.at(entry.name);
       for (int64_t at = 0; at < entry.numel; at += kChunk) {

@@ -17,10 +17,12 @@ namespace {
 
 constexpr int64_t kChunk = 1 << 14;  // elements a thread takes at a time
 
-// Calls run(scalar, begin, end) for chunks of a range, on several threads.
+// Calls run(scalar, begin, end) for chunks of a range of `master`, on several threads. Not at all in a dry run, whose
+// tensors hold no values.
 template <class Run>
-void over_chunks(at::ScalarType type, int64_t begin, int64_t end, const Run& run) {
-  AT_DISPATCH_FLOATING_TYPES(type, "optimizer", [&] {
+void over_chunks(const at::Tensor& master, int64_t begin, int64_t end, const Run& run) {
+  if (master.is_meta()) return;
+  AT_DISPATCH_FLOATING_TYPES(master.scalar_type(), "optimizer", [&] {
     at::parallel_for(begin, end, kChunk, [&](int64_t from, int64_t to) { run(scalar_t{}, from, to); });
   });
 }
@@ -54,7 +56,7 @@ class AdamW final : public Optimizer {
     const at::Tensor& exp_avg_sq = exp_avg_sq_[range.slot];
     const double correction1 = 1 - std::pow(config_.beta1, static_cast<double>(step));
     const double correction2 = 1 - std::pow(config_.beta2, static_cast<double>(step));
-    over_chunks(master.scalar_type(), range.begin, range.end, [&](auto scalar, int64_t from, int64_t to) {
+    over_chunks(master, range.begin, range.end, [&](auto scalar, int64_t from, int64_t to) {
       using T = decltype(scalar);
       const kernels::AdamWConstants<T> constants{static_cast<T>(grad_scale),
                                                  static_cast<T>(1 - lr * range.settings.weight_decay),
@@ -97,7 +99,7 @@ class Sgd final : public Optimizer {
   void update(const Range& range, double lr, double grad_scale, int64_t /*step*/) override {
     at::Tensor& master = range.buffer->master();
     const at::Tensor& gradient = range.buffer->gradient();
-    over_chunks(master.scalar_type(), range.begin, range.end, [&](auto scalar, int64_t from, int64_t to) {
+    over_chunks(master, range.begin, range.end, [&](auto scalar, int64_t from, int64_t to) {
       using T = decltype(scalar);
       const kernels::SgdConstants<T> constants{static_cast<T>(grad_scale), static_cast<T>(range.settings.weight_decay),
                                                static_cast<T>(config_.momentum), static_cast<T>(lr)};

@@ -13,6 +13,7 @@
 #include "core/base/signal.h"
 #include "core/base/text.h"
 #include "core/data/batch_builder.h"
+#include "core/parallel/memory_meter.h"
 #include "core/train/grad_norm.h"
 
 namespace loom {
@@ -54,9 +55,17 @@ Trainer::Trainer(MultimodalModel& model, Optimizer& optimizer, TrainerOptions op
     : model_(model), optimizer_(optimizer), options_(std::move(options)) {}
 
 StepStats Trainer::step(const LoadedStep& loaded) {
+  LOOM_CHECK(loaded.plan.layout.world == model_.comm().world(), "a plan for ", loaded.plan.layout.world, " ranks on ",
+             model_.comm().world());
+  reset_memory_peak(model_.device().type());
+  StepStats stats = run_step(loaded);
+  stats.peak_bytes = memory_use(model_.device().type()).peak;
+  return stats;
+}
+
+StepStats Trainer::run_step(const LoadedStep& loaded) {
   const StepPlan& plan = loaded.plan;
   Communicator& comm = model_.comm();
-  LOOM_CHECK(plan.layout.world == comm.world(), "a plan for ", plan.layout.world, " ranks on ", comm.world());
   StepStats stats;
   stats.step = plan.step;
   stats.lr = learning_rate(options_.schedule, plan.step);
@@ -68,6 +77,7 @@ StepStats Trainer::step(const LoadedStep& loaded) {
   GradNorm norm;
   if (plan.supervised > 0) {
     run_microbatches(loaded, stats);
+    const ObservedAction action(model_.observer(), StepAction::norm);
     norm = gradient_norm(model_.buffers(), comm);
     stats.grad_norm = norm.total;
     stats.component_norms = norm.components;
@@ -78,6 +88,7 @@ StepStats Trainer::step(const LoadedStep& loaded) {
   if (plan.supervised == 0) return stats;
 
   if (!std::isfinite(stats.loss) || !norm.finite()) refuse_not_finite(stats, norm.not_finite);
+  const ObservedAction action(model_.observer(), StepAction::update);
   model_.end_step();
   optimizer_.step(stats.lr, clip_factor(norm.total, options_.clip));
   stats.updated = true;
@@ -90,10 +101,18 @@ void Trainer::run_microbatches(const LoadedStep& loaded, StepStats& stats) {
   if (fault(Fault::local_token_count)) {
     denominators.supervised_tokens = static_cast<double>(std::max<int64_t>(local_targets(loaded, model_), 1));
   }
-  model_.zero_gradients();
+  {
+    const ObservedAction action(model_.observer(), StepAction::gradients);
+    model_.zero_gradients();
+  }
   double loss_sum = 0;
   for (size_t m = 0; m < plan.microbatches.size(); ++m) {
-    const MicrobatchResult result = model_.forward_backward(build_batch(loaded, m, model_), plan.step, denominators);
+    ModelBatch batch;
+    {
+      const ObservedAction action(model_.observer(), StepAction::batch);
+      batch = to_device(build_batch(loaded, m, model_), model_.device());
+    }
+    const MicrobatchResult result = model_.forward_backward(batch, plan.step, denominators);
     loss_sum += result.loss_sum;
     for (const auto& [name, value] : result.interior) stats.interior[name] += value;
     stats.counters += result.counters;

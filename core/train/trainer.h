@@ -37,6 +37,8 @@ struct StepStats {
   std::vector<std::pair<std::string, double>> component_norms;
   TapeCounters counters;
   int64_t bytes_sent = 0;  // between ranks by passes, gradients and norm
+  // Of this rank: most bytes of tensors live at once during the step; 0 unless install_memory_meter() was called.
+  int64_t peak_bytes = 0;
 };
 
 class Trainer {
@@ -49,6 +51,7 @@ class Trainer {
   const TrainerOptions& options() const { return options_; }
 
  private:
+  StepStats run_step(const LoadedStep& loaded);
   void run_microbatches(const LoadedStep& loaded, StepStats& stats);
   void sum_over_ranks(StepStats& stats);
   void learn_interior_names(const StepStats& stats);

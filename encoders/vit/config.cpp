@@ -8,11 +8,12 @@ namespace loom::vit {
 
 Schema schema() {
   Schema s;
-  s.integer("image_size", 224, {1, 16384}, "side of the square picture, in pixels");
+  s.integer("image_size", 224, {1, 16384}, "side of the square picture, in pixels; the longest side with fit: native");
   s.integer("patch", 16, {1, 1024}, "side of a patch, in pixels; divides image_size");
   s.integer("channels", 1, {1, 64}, "channels of the picture: 1 = grey, 3 = RGB");
-  s.choice("fit", "crop", {"crop", "squash", "pad"},
-           "other sizes: short side resized and centre cut out, squashed, or padded");
+  s.choice("fit", "crop", {"crop", "squash", "pad", "native"},
+           "other sizes: short side resized and centre cut out, squashed, padded, or kept in shape");
+  s.integer("multiple", 1, {1, 64}, "fit: native: patches per side are a multiple of this, for connectors that merge");
   s.integer("width", 384, {1, 65536}, "columns of the stream");
   s.integer("depth", 12, {1, 1024}, "number of blocks");
   s.integer("heads", 6, {1, 1024}, "attention heads; divide width");
@@ -39,7 +40,8 @@ Config read_config(const ConfigValue& value) {
   if (c.hidden == 0)
     c.hidden = std::max<int64_t>(1, std::llround(value.get_number("mlp_ratio") * static_cast<double>(c.width)));
   const std::string& fit = value.get_string("fit");
-  c.fit = fit == "crop" ? Fit::crop : fit == "squash" ? Fit::squash : Fit::pad;
+  c.fit = fit == "crop" ? Fit::crop : fit == "squash" ? Fit::squash : fit == "pad" ? Fit::pad : Fit::native;
+  c.multiple = value.get_int("multiple");
   c.dropout = value.get_number("dropout");
   c.norm_eps = value.get_number("norm_eps");
   c.tanh_gelu = value.get_string("gelu") == "tanh";
@@ -48,6 +50,11 @@ Config read_config(const ConfigValue& value) {
   const ConfigValue &patch = value.at("patch"), &heads = value.at("heads");
   LOOM_CHECK_USER(c.image_size % c.patch == 0, patch.mark.str(), ": ", patch.path, ": ", c.patch,
                   " does not divide image_size ", c.image_size);
+  const ConfigValue& multiple = value.at("multiple");
+  LOOM_CHECK_USER(c.multiple == 1 || c.fit == Fit::native, multiple.mark.str(), ": ", multiple.path,
+                  ": only fit: native has a multiple; found fit: ", fit);
+  LOOM_CHECK_USER(c.unit() <= c.image_size, multiple.mark.str(), ": ", multiple.path, ": ", c.multiple, " patches of ",
+                  c.patch, " pixels are more than image_size ", c.image_size);
   LOOM_CHECK_USER(c.width % c.heads == 0, heads.mark.str(), ": ", heads.path, ": ", c.heads,
                   " heads do not divide width ", c.width);
   return c;

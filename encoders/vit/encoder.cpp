@@ -94,10 +94,11 @@ ItemMeta VitEncoder::measure(const MediaInfo& info) const {
   const bool converts = (info.channels == 1 && config_.channels == 3) || (info.channels == 3 && config_.channels == 1);
   LOOM_CHECK_USER(info.channels == config_.channels || converts, "vit: expected ", config_.channels,
                   " channels, found ", info.channels);
+  const Size size = fitted_size(info.height, info.width, config_);
   ItemMeta meta;
-  meta.tokens = meta.outputs = config_.tokens();
-  meta.grid = {config_.side(), config_.side()};
-  const auto tokens = static_cast<double>(config_.tokens()), width = static_cast<double>(config_.width);
+  meta.grid = {size.height / config_.patch, size.width / config_.patch};
+  meta.tokens = meta.outputs = meta.grid[0] * meta.grid[1];
+  const auto tokens = static_cast<double>(meta.tokens), width = static_cast<double>(config_.width);
   const double block =
       2 * tokens * width * (4 * width + 2 * static_cast<double>(config_.hidden)) + 4 * tokens * tokens * width;
   meta.cost =
@@ -105,14 +106,25 @@ ItemMeta VitEncoder::measure(const MediaInfo& info) const {
   return meta;
 }
 
+ItemLayout VitEncoder::layout(const ItemMeta& meta) const {
+  ItemLayout layout = whole_item(meta.tokens);
+  if (config_.fit != Fit::native) return layout;  // the rows are the table's rows
+  ItemPartition& rows = layout.partitions.at("");
+  rows.position_axes = 2;
+  rows.positions.reserve(static_cast<size_t>(2 * meta.tokens));
+  for (int64_t y = 0; y < meta.grid[0]; ++y) {
+    for (int64_t x = 0; x < meta.grid[1]; ++x) rows.positions.insert(rows.positions.end(), {y, x});
+  }
+  return layout;
+}
+
 Tensor VitEncoder::prepare(const Media& media, const Philox& /*random*/) const {
-  const int64_t side = config_.side(), patch = config_.patch;
-  const Tensor pixels = (fit_picture(media.data[0], config_) / 255.0 - config_.mean) / config_.deviation;
-  // [y, py, x, px, c] -> [y, x | c, py, px]: the order of a convolution's weight, so that pretrained patch embeddings
-  // fit.
-  return pixels.reshape({side, patch, side, patch, config_.channels})
-      .permute({0, 2, 4, 1, 3})
-      .reshape({config_.tokens(), config_.patch_width()});
+  return to_patches(fit_picture(media.data[0], config_), config_);
+}
+
+Tensor VitEncoder::show(const Tensor& rows, const ItemMeta& meta) const {
+  const Size size{meta.grid[0] * config_.patch, meta.grid[1] * config_.patch};
+  return from_patches(rows, size, config_).unsqueeze(0);
 }
 
 }  // namespace loom::vit

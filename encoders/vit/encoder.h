@@ -36,7 +36,9 @@ class VitEncoder : public Encoder {
   int64_t width() const override { return config_.width; }
   int64_t media_width() const override { return config_.patch_width(); }
   ItemMeta measure(const MediaInfo& info) const override;
+  ItemLayout layout(const ItemMeta& meta) const override;
   Tensor prepare(const Media& media, const Philox& random) const override;
+  Tensor show(const Tensor& rows, const ItemMeta& meta) const override;
 
  private:
   struct Embed {

@@ -9,7 +9,7 @@ OMNILOOM_PLUGIN(vit, "0.1.0", "encoder:vit") {
   loom::ComponentSpec spec;
   spec.name = "vit";
   spec.kind = loom::ComponentKind::encoder;
-  spec.doc = "vision transformer over square patches of a picture of fixed size";
+  spec.doc = "vision transformer over square patches of a picture, of fixed size or in its own shape";
   spec.schema = loom::vit::schema();
   spec.capabilities.modality = "image";
   spec.capabilities.axes = {"dp", "fsdp", "tp", "sp"};

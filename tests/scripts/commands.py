@@ -117,7 +117,7 @@ class Commands(unittest.TestCase):
         self.assertIn("96 samples", out)
         out, _ = self.ok("check", self.recipe, "--resolved", "train.lr=0.5")
         self.assertIn("lr: 0.5", out)
-        for command in ([], ["train"], ["eval"], ["generate"], ["check"], ["plugin"], ["plugin", "new"]):
+        for command in ([], ["train"], ["eval"], ["generate"], ["check"], ["data"], ["env"], ["plugin"], ["plugin", "new"]):
             out, _ = self.ok(*command, "--help")
             self.assertIn("Usage", out)
 
@@ -125,8 +125,17 @@ class Commands(unittest.TestCase):
         source = os.environ["OMNILOOM_SOURCE"]
         recipes = glob.glob(os.path.join(source, "configs", "recipes", "*.yaml"))
         self.assertTrue(recipes)
+        # Some are for data of one's own, under these names.
+        os.mkdir(self.path("pictures"))
+        for name in ("a", "b", "c"):
+            write_png(self.path(f"pictures/{name}.png"), 32, 3)
+            with open(self.path(f"pictures/{name}.txt"), "w", encoding="utf-8") as caption:
+                caption.write("a photo of a " + name)
+        with open(self.path("chat.jsonl"), "w", encoding="utf-8") as lines:
+            turns = [{"role": "user", "content": "<image>What is it?"}, {"role": "assistant", "content": "A letter."}]
+            lines.write((json.dumps({"messages": turns, "images": ["pictures/a.png"]}) + "\n") * 3)
         for recipe in recipes:
-            self.ok("check", recipe)
+            self.ok("check", recipe, cwd=self.folder)
 
 
 if __name__ == "__main__":

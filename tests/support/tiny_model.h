@@ -24,6 +24,7 @@ struct TinyOptions {
   bool interior_loss = false;
   double dropout = 0;
   std::vector<std::string> frozen{};
+  c10::Device device = c10::Device(at::kCPU);
 };
 
 inline constexpr int64_t kMediaWidth = 6, kWidth = 12, kVocab = 11;
@@ -147,6 +148,7 @@ std::shared_ptr<BoundComponent> bind(const std::string& name, const TinyOptions&
   bound.origin = "plugin 'tiny'";
   bound.recompute = options.recompute;
   bound.frozen = options.frozen;
+  bound.device = options.device;
   return std::make_shared<BoundComponent>(component, std::move(declarations), bound);
 }
 

@@ -38,10 +38,12 @@ void parallel(int64_t rows, int64_t width, const F& f) {
   at::parallel_for(0, rows, std::max<int64_t>(1, 16384 / std::max<int64_t>(1, width)), f);
 }
 
-// Calls f with a value of the work type: f(float{}) or f(double{}).
+// Calls f with a value of the work type of `work`: f(float{}) or f(double{}). Tensors without memory (a dry run) are
+// not computed on; all that a kernel allocates is therefore allocated outside of f.
 template <class F>
-void dispatch(at::ScalarType work, const F& f) {
-  if (work == at::kDouble) {
+void dispatch(const at::Tensor& work, const F& f) {
+  if (work.is_meta()) return;
+  if (work.scalar_type() == at::kDouble) {
     f(double{});
   } else {
     f(float{});

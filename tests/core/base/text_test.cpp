@@ -60,6 +60,9 @@ TEST(Text, JoinSplitTrim) {
   EXPECT_EQ(trim("  "), "");
   EXPECT_EQ(quote_text("a\nb"), "'a\\nb'");
   EXPECT_EQ(quote_text(std::string(100, 'x')), "'" + std::string(57, 'x') + "...'");
+  EXPECT_EQ(quote_text(std::string(60, 'x')), "'" + std::string(60, 'x') + "'");
+  EXPECT_EQ(quote_text("caf\xe9 \xc3\xa9\x1b[0m\xc3"), "'caf? \xc3\xa9?[0m?'");
+  EXPECT_EQ(quote_text(std::string(100, '\x80')), "'" + std::string(57, '?') + "...'");
 }
 
 TEST(Text, GlobStarCrossesDots) {

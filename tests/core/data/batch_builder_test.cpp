@@ -179,7 +179,7 @@ TEST(BatchBuilder, TwoModalitiesKeepTheirOwnOrder) {
   EXPECT_EQ(batch.items.at("image").encoder.at("").keys[0].occurrence, 2u);
 }
 
-TEST(BatchBuilder, PromptsEndBeforeTheFirstSupervisedToken) {
+TEST(BatchBuilder, PromptsEndBeforeTheLastAnswer) {
   FakeKit kit;
   const BatchModalities modalities = {{"image", {&kit.encoder, at::kFloat}}};
   const PreparedSample a =
@@ -189,13 +189,31 @@ TEST(BatchBuilder, PromptsEndBeforeTheFirstSupervisedToken) {
                                       SamplePart::make_text("yes", true), SamplePart::make_media(fake_picture(1, 3, 2)),
                                       SamplePart::make_text("no", true)}});
   const PreparedSample b = kit.preparer.prepare(RawSample{2, "b", {SamplePart::make_text("only a question", false)}});
-  const ModelBatch batch = build_prompt_batch({&a, &b}, modalities);
+  const PreparedSample c = kit.preparer.prepare(
+      RawSample{3, "c", {SamplePart::make_text("q", false), SamplePart::make_text("answer", true)}});
+  EXPECT_EQ(answer_begin(a), 10);
+  EXPECT_EQ(answer_begin(b), 16);
+  EXPECT_EQ(answer_begin(c), 2);
+  const ModelBatch batch = build_prompt_batch({&a, &b, &c}, modalities);
   const Segments& text = batch.text.at("");
-  EXPECT_EQ(text.offsets, (std::vector<int64_t>{0, 4, 20}));
-  EXPECT_EQ(values(batch.loss_rows), (std::vector<int64_t>{3, 19}));
+  EXPECT_EQ(text.offsets, (std::vector<int64_t>{0, 10, 26, 28}));
+  EXPECT_EQ(values(batch.loss_rows), (std::vector<int64_t>{9, 25, 27}));
   EXPECT_FALSE(batch.targets.defined());
-  EXPECT_EQ(values(batch.tokens.slice(0, 0, 4)), (std::vector<int64_t>{kit.tokenizer->bos(), 0, 0, 'q'}));
-  EXPECT_EQ(values(batch.items.at("image").slots), (std::vector<int64_t>{1, 2}));  // the answer's picture is not shown
+  // The earlier answer is given as it is, and so is the picture after it.
+  EXPECT_EQ(values(batch.tokens.slice(0, 0, 10)),
+            (std::vector<int64_t>{kit.tokenizer->bos(), 0, 0, 'q', 'y', 'e', 's', 0, 0, 0}));
+  EXPECT_EQ(values(batch.items.at("image").slots), (std::vector<int64_t>{1, 2, 7, 8, 9}));
+}
+
+TEST(BatchBuilder, MediaOfAnAnswerAreNotShown) {
+  FakeKit kit;
+  PreparedSample a = kit.preparer.prepare(RawSample{
+      1, "a", {SamplePart::make_media(fake_picture(1, 2, 1)), SamplePart::make_media(fake_picture(1, 3, 2))}});
+  a.supervised.assign(a.tokens.size(), 0);
+  a.supervised[3] = a.supervised[4] = a.supervised[5] = 1;  // as if the second picture were to be written
+  const ModelBatch batch = build_prompt_batch({&a}, {{"image", {&kit.encoder, at::kFloat}}});
+  EXPECT_EQ(batch.text.at("").offsets, (std::vector<int64_t>{0, 3}));
+  EXPECT_EQ(values(batch.items.at("image").slots), (std::vector<int64_t>{1, 2}));
   EXPECT_EQ(batch.items.at("image").media.size(0), 2);
 }
 

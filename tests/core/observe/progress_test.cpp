@@ -30,10 +30,16 @@ TEST(Progress, TheLine) {
   EXPECT_EQ(progress_line(full_state(), 200),
             "step  200/1800  loss 0.412  eval 0.397  exact 61.3 %  23,100 tok/s  data 0 %  eta 1:31");
   ProgressState state = full_state();
-  state.extra = {{"", "158 GFLOP/s (64 %)"}, {"norm", "1.2"}};
+  state.extra = {{"", "held-out"}, {"norm", "1.2"}};
+  state.flops_per_second = 158.2e9;
   EXPECT_EQ(progress_line(state, 200),
-            "step  200/1800  loss 0.412  eval 0.397  exact 61.3 %  23,100 tok/s  data 0 %  158 GFLOP/s (64 %)  norm "
+            "step  200/1800  loss 0.412  eval 0.397  exact 61.3 %  23,100 tok/s  158 GFLOP/s  data 0 %  held-out  norm "
             "1.2  eta 1:31");
+  state.extra.clear();
+  state.peak_share = 0.638;
+  EXPECT_EQ(
+      progress_line(state, 200),
+      "step  200/1800  loss 0.412  eval 0.397  exact 61.3 %  23,100 tok/s  158 GFLOP/s (64 %)  data 0 %  eta 1:31");
   ProgressState bare;
   bare.step = 3;
   EXPECT_EQ(progress_line(bare, 80), "step 3");
@@ -46,6 +52,15 @@ TEST(Progress, TheLine) {
   EXPECT_EQ(progress_line(bare, 80), "step 0  loss 1.25e-07");
   bare.loss = 0.012345;
   EXPECT_EQ(progress_line(bare, 80), "step 0  loss 0.01235");
+}
+
+TEST(Progress, FloatingPointOperations) {
+  EXPECT_EQ(human_flops(2.345e9), "2.35 GFLOP/s");
+  EXPECT_EQ(human_flops(24.8e9), "24.8 GFLOP/s");
+  EXPECT_EQ(human_flops(999.4e9), "999 GFLOP/s");
+  EXPECT_EQ(human_flops(999.6e9), "1.00 TFLOP/s");
+  EXPECT_EQ(human_flops(3.1e6), "3.10 MFLOP/s");
+  EXPECT_EQ(human_flops(std::nan("")), "? FLOP/s");
 }
 
 TEST(Progress, LeavesOutWhatMattersLeast) {

@@ -120,7 +120,7 @@ TEST(ShardedBuffer, SavedTensorsAreValidInAnotherSlab) {
     const Tensor x = at::ones({2, 3}, at::kDouble).requires_grad_();
     const Tensor y = x.matmul(buffer.weight(0).t()).sum();
     buffer.release(pool);
-    void* other = pool.acquire(8);  // the slab that it had
+    const Tensor other = pool.acquire(8);  // the slab that it had
     buffer.gather(pool);
     y.backward();
     buffer.release(pool);

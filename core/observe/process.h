@@ -1,0 +1,15 @@
+#pragma once
+// What the operating system says about this process. Read once per step, so it costs microseconds.
+#include <cstdint>
+
+namespace loom {
+
+struct ProcessMemory {
+  int64_t resident = 0;  // bytes now in memory
+  int64_t peak = 0;      // most so far
+};
+
+// Zeros where the system does not say.
+ProcessMemory process_memory();
+
+}  // namespace loom

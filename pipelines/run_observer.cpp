@@ -1,0 +1,249 @@
+// Averages over about 20 steps are for the eye only; files hold the numbers of each step.
+#include "pipelines/run_observer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/text.h"
+#include "core/base/version.h"
+#include "core/config/yaml_writer.h"
+#include "core/observe/process.h"
+#include "pipelines/machine.h"
+#include "pipelines/parallel_section.h"
+#include "pipelines/png.h"
+#include "pipelines/report_samples.h"
+
+namespace loom {
+namespace {
+
+constexpr double kReportShare = 0.05;       // of the run's time that reports may take
+constexpr double kReportAfterSave = 5;      // seconds between reports that only a save asks for
+constexpr int64_t kPicturesInEvents = 256;  // pixels
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+at::ScalarType dtype_of(const std::string& precision) {
+  if (precision == "bf16") return at::kBFloat16;
+  return precision == "fp64" ? at::kDouble : at::kFloat;
+}
+
+std::string percent(double share) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f %%", 100 * share);
+  return text;
+}
+
+// The folder that holds the run's folder, as an argument of a shell.
+std::string parent_of(const std::string& run) {
+  std::string path = run;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  std::string parent = std::filesystem::path(path).parent_path().string();
+  if (parent.empty()) parent = ".";
+  return parent.find_first_of(" '\"$&;()") == std::string::npos ? parent : "'" + parent + "'";
+}
+
+// Four spaces make a block that every reader of Markdown shows as it is.
+std::string as_block(const std::string& text) {
+  std::string out;
+  for (const std::string& line : split(text, '\n')) out += "    " + line + "\n";
+  return out;
+}
+
+// A cell of a Markdown table.
+std::string as_cell(const std::string& text) {
+  std::string out;
+  for (const char c : utf8_cut(text, 300)) {
+    if (c == '|' || c == '<') out += '\\';
+    out += c == '\n' ? ' ' : c;
+  }
+  return out;
+}
+
+}  // namespace
+
+double packed_fill(const StepPlan& plan) {
+  const double room = static_cast<double>(plan.budget) * static_cast<double>(plan.microbatches.size()) *
+                      static_cast<double>(plan.layout.lanes());
+  return room > 0 ? static_cast<double>(plan.tokens) / room : 0;
+}
+
+RunObserver::RunObserver(const Job& job, std::string run, int64_t training_samples)
+    : job_(job),
+      run_(std::move(run)),
+      steps_(job.recipe.train().get_int("steps")),
+      metrics_(run_ + "/metrics.jsonl"),
+      samples_(run_ + "/samples.jsonl") {
+  report_.job = &job_;
+  report_.samples = training_samples;
+  report_.ranks = job.layout.world;
+  report_.plan = plain_plan(job_);
+}
+
+RunObserver::~RunObserver() = default;
+
+void RunObserver::begin(const RunState& state, bool resumed) {
+  report_.state = state;
+  if (resumed) {
+    metrics_.truncate_after(state.step);
+    samples_.truncate_after(state.step);
+  }
+  events_ = std::make_unique<TensorBoardWriter>(run_, resumed ? state.step + 1 : 0);
+  events_->text(state.step, "model", model_line(job_));
+  events_->text(state.step, "recipe", as_block(write_yaml(job_.recipe.tree)));
+  events_->flush();
+}
+
+void RunObserver::print_head() {
+  const std::string precision = job_.recipe.train().get_string("precision");
+  const std::string threads = concat(job_.threads, job_.threads == 1 ? " thread" : " threads");
+  std::vector<std::string> remarks;
+  if (!this_machine().native_bf16) remarks.push_back("no native bf16");
+  if (alone()) {  // ranks that are threads share the machine, so no share of a peak could be told
+    report_.peak = measured_gemm_peak(dtype_of(precision), job_.threads);
+    if (report_.peak > 0) remarks.push_back("measured peak " + human_flops(report_.peak));
+  }
+  const std::string ranks =
+      alone() ? "1 rank · cpu, " + threads : concat(job_.layout.world, " ranks (loopback) · cpu, ", threads, " each");
+  log_info("omniloom ", kVersion, " · ", ranks, ", ", precision,
+           remarks.empty() ? "" : " (" + join(remarks, "; ") + ")");
+  log_info("model   ", model_line(job_));
+  if (!alone()) {
+    for (const std::string& line : layout_lines(job_.layout, *job_.model)) log_info("layout  ", line);
+  }
+}
+
+void RunObserver::print_data(const StepPlan* first) {
+  const size_t sources = job_.recipe.data().at("train").items().size();
+  log_info("data    ", with_commas(report_.samples), " samples in ", sources, " source", sources == 1 ? "" : "s",
+           " · budget ", job_.recipe.data().get_int("budget"),
+           first == nullptr ? "" : " · packed " + percent(packed_fill(*first)) + " full");
+  log_info("run     ", run_, " · TensorBoard: tensorboard --logdir ", parent_of(run_));
+  progress_ = std::make_unique<Progress>(stderr, ProgressPolicy::detect(stderr));
+}
+
+MetricsLine RunObserver::metrics_of(const StepPlan& plan, const StepStats& stats, const StepTiming& timing,
+                                    const StepLoader& loader) {
+  const double seconds = std::max(timing.seconds, 1e-9);
+  MetricsLine line{stats.step, {}};
+  line.add("loss", stats.loss).add("lr", stats.lr).add("grad_norm", stats.grad_norm);
+  line.add("samples", stats.samples).add("tokens", stats.tokens).add("supervised", stats.supervised);
+  line.add("microbatches", stats.microbatches).add("packed_fill", packed_fill(plan));
+  line.add("skipped", loader.state().skipped).add("left_out", loader.state().left_out);
+  line.add("seconds", timing.seconds).add("data_seconds", timing.data_seconds);
+  line.add("tokens_per_second", static_cast<double>(stats.tokens) / seconds);
+  if (step_flops_) {
+    const double rate = step_flops_(plan) / seconds;
+    line.add("flops_per_second", rate);
+    if (report_.peak > 0) line.add("peak_share", rate / report_.peak);
+  }
+  if (stats.peak_bytes > 0) line.add("tensor_peak", stats.peak_bytes);
+  const ProcessMemory memory = process_memory();
+  if (memory.resident > 0) line.add("rss", memory.resident).add("rss_peak", memory.peak);
+  report_.memory_peak = memory.peak;
+  if (!alone()) line.add("bytes_sent", stats.bytes_sent);
+  for (const auto& [name, value] : stats.interior) line.add("loss/" + name, value);
+  return line;
+}
+
+void RunObserver::step_done(const StepPlan& plan, const StepStats& stats, const StepTiming& timing,
+                            const StepLoader& loader, const RunState& state) {
+  report_.state = state;
+  line_ = metrics_of(plan, stats, timing, loader);
+  evaluated_ = false;
+  show(plan, stats, timing);
+}
+
+void RunObserver::show(const StepPlan& plan, const StepStats& stats, const StepTiming& timing) {
+  const double keep = seconds_per_step_ == 0 ? 0 : 0.95;
+  const double seconds = std::max(timing.seconds, 1e-9);
+  const auto average = [&](double& value, double latest) { value = keep * value + (1 - keep) * latest; };
+  average(seconds_per_step_, seconds);
+  average(tokens_per_second_, static_cast<double>(stats.tokens) / seconds);
+  average(data_fraction_, timing.data_seconds / seconds);
+  average(flops_per_second_, line_.number("flops_per_second", 0));
+  shown_.step = stats.step;
+  shown_.steps = steps_;
+  shown_.loss = stats.loss;
+  shown_.tokens_per_second = tokens_per_second_;
+  shown_.data_fraction = data_fraction_;
+  shown_.seconds_left = seconds_per_step_ * static_cast<double>(steps_ - stats.step);
+  if (step_flops_) {
+    shown_.flops_per_second = flops_per_second_;
+    if (report_.peak > 0) shown_.peak_share = flops_per_second_ / report_.peak;
+    report_.flops_per_second = flops_per_second_;
+  }
+  report_.loss = stats.loss;
+  report_.tokens_per_second = tokens_per_second_;
+  report_.packed_fill = packed_fill(plan);
+  progress_->update(shown_);
+}
+
+void RunObserver::evaluated(const EvalOptions& options, const EvalResult& result) {
+  evaluated_ = true;
+  report_.eval = eval_numbers(line_.step, options, result);
+  line_.add("eval_loss", result.loss);
+  shown_.eval = result.loss;
+  if (options.generate) {
+    line_.add("exact_match", result.exact_match());
+    shown_.exact = result.exact_match();
+    samples_.append(line_.step, result.shown);
+    write_samples_text(result);
+  }
+  if (result.token_accuracy().has_value()) line_.add("token_accuracy", *result.token_accuracy());
+  line_.add("eval_samples", result.samples).add("eval_seconds", result.seconds);
+  progress_->update(shown_);
+}
+
+// Answers as a table under TEXT; the pictures once, since they are the same ones at every evaluation.
+void RunObserver::write_samples_text(const EvalResult& result) {
+  if (result.shown.empty()) return;
+  std::string table = "| | prompt | truth | output |\n|---|---|---|---|\n";
+  for (size_t i = 0; i < result.shown.size(); ++i) {
+    const EvalSample& sample = result.shown[i];
+    table += concat("| ", i + 1, sample.correct ? " ✓" : "", " | ", as_cell(sample.prompt), " | ",
+                    as_cell(sample.truth), " | ", as_cell(sample.output), " |\n");
+    if (pictures_in_events_ || !sample.picture.defined()) continue;
+    events_->picture(line_.step, concat("samples/", i + 1), encode_png(scaled_down(sample.picture, kPicturesInEvents)),
+                     sample.truth);
+  }
+  pictures_in_events_ = true;
+  events_->text(line_.step, "samples", table);
+}
+
+void RunObserver::end_step(const StepLoader& loader) {
+  metrics_.write(line_);
+  events_->metrics(line_);
+  events_->flush();
+  if (evaluated_ && report_due(0)) write_report(loader);
+}
+
+void RunObserver::saved(const StepLoader& loader) {
+  if (!evaluated_ && report_due(kReportAfterSave)) write_report(loader);
+}
+
+bool RunObserver::report_due(double at_least_seconds) const {
+  return reported_at_ < 0 || now() - reported_at_ >= std::max(at_least_seconds, report_cost_ / kReportShare);
+}
+
+void RunObserver::write_report(const StepLoader& loader) {
+  const double start = now();
+  if (report_.status.empty()) report_.status = "running";
+  write_run_report(run_, report_, samples_, loader.skips());
+  reported_at_ = now();
+  report_cost_ = reported_at_ - start;
+}
+
+void RunObserver::end(const RunState& state, const std::string& status, const std::string& note,
+                      const StepLoader& loader) {
+  if (progress_ != nullptr) progress_->finish();
+  progress_.reset();
+  report_.state = state;
+  report_.status = status;
+  report_.note = note;
+  write_report(loader);
+}
+
+}  // namespace loom

@@ -1,0 +1,84 @@
+#pragma once
+// Everything that rank 0 shows of a run while it goes on: the head, the progress line, metrics.jsonl, TensorBoard
+// events, samples.jsonl and report.html. The training loop tells it what happened and never asks it anything.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/data/loader.h"
+#include "core/observe/metrics.h"
+#include "core/observe/progress.h"
+#include "core/observe/tensorboard.h"
+#include "core/train/trainer.h"
+#include "pipelines/evaluator.h"
+#include "pipelines/job.h"
+#include "pipelines/run_report.h"
+#include "pipelines/run_state.h"
+#include "pipelines/sample_log.h"
+
+namespace loom {
+
+// Held-out samples that the report of a run shows.
+inline constexpr int64_t kShownSamples = 12;
+
+struct StepTiming {
+  double seconds = 0, data_seconds = 0;  // of the whole step; of it waiting for data
+};
+
+// Shares of the budgets of all lanes and microbatches that hold tokens.
+double packed_fill(const StepPlan& plan);
+
+class RunObserver {
+ public:
+  // Opens the run's files. The job must outlive it.
+  RunObserver(const Job& job, std::string run, int64_t training_samples);
+  ~RunObserver();
+  RunObserver(const RunObserver&) = delete;
+  RunObserver& operator=(const RunObserver&) = delete;
+
+  // Before the first step: `resumed` drops what the files say of steps after state.step.
+  void begin(const RunState& state, bool resumed);
+  void print_head();                       // program, machine, model
+  void print_data(const StepPlan* first);  // data and run; null when no step is left
+  // Floating-point operations of a step's passes, all ranks together; empty = not known, and not shown.
+  void set_step_flops(std::function<double(const StepPlan&)> flops) { step_flops_ = std::move(flops); }
+  void set_plan(std::vector<ReportPlanRow> rows) { report_.plan = std::move(rows); }
+
+  void step_done(const StepPlan& plan, const StepStats& stats, const StepTiming& timing, const StepLoader& loader,
+                 const RunState& state);
+  void evaluated(const EvalOptions& options, const EvalResult& result);
+  // Writes what is known of the step: once per step, after its evaluation if there was one.
+  void end_step(const StepLoader& loader);
+  void saved(const StepLoader& loader);
+  // The last report and the last line. status: "finished", "interrupted", "failed".
+  void end(const RunState& state, const std::string& status, const std::string& note, const StepLoader& loader);
+
+ private:
+  MetricsLine metrics_of(const StepPlan& plan, const StepStats& stats, const StepTiming& timing,
+                         const StepLoader& loader);
+  void show(const StepPlan& plan, const StepStats& stats, const StepTiming& timing);
+  void write_samples_text(const EvalResult& result);
+  void write_report(const StepLoader& loader);
+  bool report_due(double at_least_seconds) const;
+  bool alone() const { return job_.layout.world == 1; }
+
+  const Job& job_;
+  std::string run_;
+  int64_t steps_;
+  MetricsWriter metrics_;
+  SampleLog samples_;
+  std::unique_ptr<TensorBoardWriter> events_;
+  std::unique_ptr<Progress> progress_;
+  std::function<double(const StepPlan&)> step_flops_;
+  RunReport report_;
+  MetricsLine line_;  // of the step under way
+  ProgressState shown_;
+  bool evaluated_ = false;  // in the step under way
+  bool pictures_in_events_ = false;
+  double seconds_per_step_ = 0, tokens_per_second_ = 0, flops_per_second_ = 0, data_fraction_ = 0;
+  double reported_at_ = -1, report_cost_ = 0;
+};
+
+}  // namespace loom
