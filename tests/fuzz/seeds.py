@@ -108,7 +108,7 @@ def chat_lines():
 
 def tokenizer_json():
     base = {"version": "1.0", "truncation": None, "padding": None, "normalizer": None,
-            "added_tokens": [{"id": 260, "content": "<|im_start|>", "single_word": False, "lstrip": False, "rstrip": False,
+            "added_tokens": [{"id": 258, "content": "<|endoftext|>", "single_word": False, "lstrip": False, "rstrip": False,
                               "normalized": False, "special": True}],
             "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
             "post_processor": None, "decoder": {"type": "ByteLevel"},
@@ -121,6 +121,7 @@ def tokenizer_json():
         base["model"]["vocab"][token] = len(base["model"]["vocab"])
     yield json.dumps(base).encode()
     base["model"]["merges"] = [["a", "b"], ["ab", "c"]]
+    yield json.dumps(base, ensure_ascii=False, separators=(",", ":")).encode()
     base["normalizer"] = {"type": "NFC"}
     base["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [
         {"type": "Split", "pattern": {"Regex": "\\p{N}{1,3}|[^\\s]+|\\s+"}, "behavior": "Isolated", "invert": False},

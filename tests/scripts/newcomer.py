@@ -103,7 +103,8 @@ class Newcomer(unittest.TestCase):
                              {"role": "assistant", "content": name}]
                     line = {"messages": turns, "images": [path]}
                 else:
-                    line = {"image": path, "conversations": [{"from": "human", "value": "<image>\nWhat is it?"}, {"from": "gpt", "value": name}]}
+                    turns = [{"from": "human", "value": "<image>\nWhat is it?"}, {"from": "gpt", "value": name}]
+                    line = {"image": path, "conversations": turns}
                 out.write(json.dumps(line) + "\n")
         recipe = os.path.join(RECIPES, "chat.yaml")
         self.ok("data", "check", "chat.jsonl")

@@ -1,4 +1,5 @@
-"""A long run with everything on: evaluation with generation, saving, the report. From outside it must look flat, and stopping it changes nothing.
+"""A long run with everything on: evaluation with generation, saving, the report. It must look flat from outside, and stopping it changes
+nothing.
 
 Descriptors, threads and memory are sampled from /proc while it trains. A second run of the same recipe is stopped four times, twice by
 SIGTERM and twice by kill -9, and resumed each time: its losses and evaluations are those of the first, bit for bit."""
@@ -19,6 +20,7 @@ import program  # noqa: E402
 STEPS = 2000 if os.environ.get("OMNILOOM_TEST_FULL") else 200
 WINDOWS = 20  # of equal numbers of steps; the first five are warm-up
 WARM_UP = WINDOWS // 4
+EVALUATION = ("eval_loss", "exact_match")
 GROWTH = 0.02, 4 << 20  # of resident memory over the second half: 2 % or 4 MB, whichever is larger
 
 
@@ -29,7 +31,8 @@ def write_pictures(folder):
     with open(os.path.join(folder, "chat.jsonl"), "w", encoding="utf-8") as chat:
         for i in range(24):
             width, height, channels = rng.randrange(6, 14), rng.randrange(6, 14), rng.choice((1, 3))
-            own_pictures.write(os.path.join(folder, f"{i}.png"), own_pictures.png(width, height, rng.randbytes(width * height * channels), channels))
+            pixels = rng.randbytes(width * height * channels)
+            own_pictures.write(os.path.join(folder, f"{i}.png"), own_pictures.png(width, height, pixels, channels))
             with open(os.path.join(folder, f"{i}.txt"), "w", encoding="utf-8") as caption:
                 caption.write(f"noise {i}")
             turns = [{"role": "user", "content": "<image>Which?"}, {"role": "assistant", "content": str(i)}]
@@ -120,11 +123,12 @@ def stop_at(args, run, step, how):
     process.send_signal(how)
     code = process.wait()
     assert code == (143 if how == signal.SIGTERM else -signal.SIGKILL), code
+    return newest_step(run)
 
 
 def series(run):
     """Per step what must not depend on interruptions, as it was written."""
-    kept = ("loss", "grad_norm", "samples", "tokens", "supervised", "skipped", "eval_loss", "exact_match")
+    kept = ("loss", "grad_norm", "samples", "tokens", "supervised", "skipped", *EVALUATION)
     with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as lines:
         values = [json.loads(line, parse_float=str) for line in lines]
     return {value["step"]: {name: value[name] for name in kept if name in value} for value in values}
@@ -137,20 +141,24 @@ def main():
         check_flat(watch(start(["train", path, "--run", whole]), whole))
 
         args = ["train", path, "--run", parts]
-        # Away from evaluations: one that a signal cuts short is left out of the metrics.
+        last = []  # the steps at which it stopped
         for number, how in enumerate((signal.SIGTERM, signal.SIGKILL, signal.SIGTERM, signal.SIGKILL), start=1):
-            stop_at(args, parts, number * STEPS // 5 + 1, how)
+            last.append(stop_at(args, parts, number * STEPS // 5 + 1, how))
             args = ["train", "--resume", parts]
         process = start(args)
         assert process.wait() == 0
         wanted, found = series(whole), series(parts)
         assert list(wanted) == list(range(1, STEPS + 1)), "steps are missing"
-        differing = [step for step in wanted if wanted[step] != found.get(step)]
-        assert not differing and len(found) == STEPS, f"differs from step {differing[:1]} on: {wanted[differing[0]]} {found.get(differing[0])}"
+        for step in last:  # an evaluation that a signal cuts short is left out of the metrics
+            if "eval_loss" not in found[step]:
+                wanted[step] = {name: value for name, value in wanted[step].items() if name not in EVALUATION}
+        assert list(found) == list(wanted), "steps are missing"
+        differing = [step for step in wanted if wanted[step] != found[step]]
+        assert not differing, f"differs from step {differing[0]} on: {wanted[differing[0]]} {found[differing[0]]}"
         skips = [open(os.path.join(run, "skips.jsonl"), encoding="utf-8").read() for run in (whole, parts)]
         assert "0.png" in skips[0] and skips[0] == skips[1], skips
         evaluated = sum("exact_match" in value for value in wanted.values())
-        assert evaluated == 40, evaluated
+        assert 36 <= evaluated <= 40, evaluated
         print(f"stopped and resumed four times: {STEPS} losses and {evaluated} evaluations equal to the bit")
 
 
