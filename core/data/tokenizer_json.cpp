@@ -76,6 +76,10 @@ class Reader {
     }
   }
 
+  static bool is_empty_text(const Json& value) {
+    return value.is_string() && value.get_ref<const std::string&>().empty();
+  }
+
   void must_be_null(const Json& object, const std::string& path, const char* key) const {
     const Json* value = find(object, key);
     if (value != nullptr && !value->is_null()) fail(path + key, "null", value);
@@ -128,7 +132,7 @@ class Reader {
       must_be_null(model, "model.", "dropout");
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
       const Json* value = find(model, key);
-      if (value != nullptr && *value != "") must_be_null(model, "model.", key);
+      if (value != nullptr && !is_empty_text(*value)) must_be_null(model, "model.", key);
     }
     for (const char* key : {"byte_fallback", "ignore_merges"}) {
       const Json* value = find(model, key);
@@ -197,7 +201,7 @@ class Reader {
       const std::string path = concat("added_tokens[", i, "]");
       known_keys(added[i], path, {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
       const Json& content = need(added[i], path + ".", "content");
-      if (!content.is_string() || content == "") fail(path + ".content", "a text", &content);
+      if (!content.is_string() || is_empty_text(content)) fail(path + ".content", "a text", &content);
       const Json* special = find(added[i], "special");
       if (special == nullptr || *special != true) fail(path + ".special", "true", special);
       const int32_t id = id_of(path + ".id", need(added[i], path + ".", "id"));
