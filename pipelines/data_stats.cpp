@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/observe/progress.h"
 #include "core/step/step_plan.h"
 #include "pipelines/report_skips.h"
 
@@ -12,12 +13,6 @@ namespace loom {
 namespace {
 
 constexpr size_t kExamples = 3;
-
-std::string percent(double share) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f %%", 100 * share);
-  return text;
-}
 
 template <class Value>
 const Value& at_share(const std::vector<Value>& sorted, double share) {
@@ -105,7 +100,7 @@ std::string SourceStats::pictures_text() const {
 
 std::string SourceStats::supervised_text() const {
   if (all_tokens_ == 0) return "none";
-  return percent(static_cast<double>(supervised_) / static_cast<double>(all_tokens_)) + " of tokens";
+  return percent_text(static_cast<double>(supervised_) / static_cast<double>(all_tokens_)) + " of tokens";
 }
 
 EpochPlan plan_epoch(const SampleOrder& order, const BatchSize& batch, int64_t budget,

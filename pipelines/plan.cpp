@@ -178,10 +178,15 @@ std::optional<int64_t> full_budget(const Job& job) {
 
 }  // namespace
 
-TrainingPlan plan_training(const Job& job, const PlanBatch& batch) {
+TrainingPlan plan_memory(const Job& job, const PlanBatch& batch) {
   TrainingPlan plan = worst_of(job, batch);
   plan.batch = batch.words;
   plan.budget = job.recipe.data().get_int("budget");
+  return plan;
+}
+
+TrainingPlan plan_training(const Job& job, const PlanBatch& batch) {
+  TrainingPlan plan = plan_memory(job, batch);
   add_operations(job, batch, plan);
   if (!batch.synthetic && 20 * plan.tokens < 19 * plan.budget) plan.full_budget_peak = full_budget(job);
   if (10 * plan.activations() < plan.peak) return plan;  // other knobs than these decide
@@ -194,16 +199,6 @@ TrainingPlan plan_training(const Job& job, const PlanBatch& batch) {
   return plan;
 }
 
-TrainingPlan plan_training(const Job& job) {
-  std::string why;
-  try {
-    return plan_training(job, batch_from_data(job));
-  } catch (const UserError& error) {
-    why = error.what();
-  }
-  TrainingPlan plan = plan_training(job, synthetic_batch(job));
-  plan.batch += concat(" (", why, ")");
-  return plan;
-}
+TrainingPlan plan_training(const Job& job) { return plan_training(job, usual_batch(job)); }
 
 }  // namespace loom

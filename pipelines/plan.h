@@ -48,7 +48,9 @@ struct TrainingPlan {
 
 // PluginError, naming the unit, when a plugin does something that needs values.
 TrainingPlan plan_training(const Job& job, const PlanBatch& batch);
-// For the recipe's data when it can be read, else for invented samples.
+// For usual_batch().
 TrainingPlan plan_training(const Job& job);
+// Its memory alone: neither operations nor what would lower the peak.
+TrainingPlan plan_memory(const Job& job, const PlanBatch& batch);
 
 }  // namespace loom

@@ -186,6 +186,18 @@ PlanBatch synthetic_batch(const Job& job, int64_t budget) {
   return out;
 }
 
+PlanBatch usual_batch(const Job& job) {
+  std::string why;
+  try {
+    return batch_from_data(job);
+  } catch (const UserError& error) {
+    why = error.what();
+  }
+  PlanBatch out = synthetic_batch(job);
+  out.words += concat(" (", why, ")");
+  return out;
+}
+
 std::optional<PlanBatch> repacked(const PlanBatch& batch, int64_t budget) {
   PlanBatch out = batch;
   out.largest.clear();

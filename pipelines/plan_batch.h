@@ -24,6 +24,8 @@ PlanBatch batch_from_data(const Job& job, int steps = 3);
 // One microbatch of `budget` tokens (0 = data.budget): text, and one item of every modality per sample, of a size that
 // the encoder takes. UserError when a sample does not fit.
 PlanBatch synthetic_batch(const Job& job, int64_t budget = 0);
+// The recipe's data when it can be read, else invented samples, which its words then say.
+PlanBatch usual_batch(const Job& job);
 // A step that has been loaded anyway.
 PlanBatch batch_from_step(const LoadedStep& step);
 // The same samples packed to another budget; nothing when one of them is longer.

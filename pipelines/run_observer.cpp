@@ -2,7 +2,6 @@
 #include "pipelines/run_observer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 
 #include "core/base/error.h"
@@ -23,17 +22,9 @@ constexpr double kReportShare = 0.05;       // of the run's time that reports ma
 constexpr double kReportAfterSave = 5;      // seconds between reports that only a save asks for
 constexpr int64_t kPicturesInEvents = 256;  // pixels
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
 at::ScalarType dtype_of(const std::string& precision) {
   if (precision == "bf16") return at::kBFloat16;
   return precision == "fp64" ? at::kDouble : at::kFloat;
-}
-
-std::string percent(double share) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f %%", 100 * share);
-  return text;
 }
 
 // The folder that holds the run's folder, as an argument of a shell.
@@ -119,7 +110,7 @@ void RunObserver::print_data(const StepPlan* first) {
   const size_t sources = job_.recipe.data().at("train").items().size();
   log_info("data    ", with_commas(report_.samples), " samples in ", sources, " source", sources == 1 ? "" : "s",
            " · budget ", job_.recipe.data().get_int("budget"),
-           first == nullptr ? "" : " · packed " + percent(packed_fill(*first)) + " full");
+           first == nullptr ? "" : " · packed " + percent_text(packed_fill(*first)) + " full");
   log_info("run     ", run_, " · TensorBoard: tensorboard --logdir ", parent_of(run_));
   progress_ = std::make_unique<Progress>(stderr, ProgressPolicy::detect(stderr));
 }
@@ -225,14 +216,15 @@ void RunObserver::saved(const StepLoader& loader) {
 }
 
 bool RunObserver::report_due(double at_least_seconds) const {
-  return reported_at_ < 0 || now() - reported_at_ >= std::max(at_least_seconds, report_cost_ / kReportShare);
+  return reported_at_ < 0 ||
+         system_clock_seconds() - reported_at_ >= std::max(at_least_seconds, report_cost_ / kReportShare);
 }
 
 void RunObserver::write_report(const StepLoader& loader) {
-  const double start = now();
+  const double start = system_clock_seconds();
   if (report_.status.empty()) report_.status = "running";
   write_run_report(run_, report_, samples_, loader.skips());
-  reported_at_ = now();
+  reported_at_ = system_clock_seconds();
   report_cost_ = reported_at_ - start;
 }
 

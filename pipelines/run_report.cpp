@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdio>
 #include <ctime>
+#include <deque>
 #include <limits>
 
 #include "core/base/error.h"
@@ -26,8 +27,6 @@ std::string format(const char* pattern, double value) {
   std::snprintf(text.data(), text.size(), pattern, value);
   return text.data();
 }
-
-std::string percent(double share, const char* pattern = "%.1f %%") { return format(pattern, 100 * share); }
 
 std::string time_now() {
   const std::time_t now = std::time(nullptr);
@@ -53,11 +52,13 @@ std::vector<ReportNumber> numbers_of(const RunReport& report) {
   if (report.eval) {
     const EvalNumbers& eval = *report.eval;
     const std::string on = plural(eval.samples, "held-out sample") + ", step " + with_commas(eval.step);
-    if (eval.exact) out.push_back({"Exact match", percent(*eval.exact, "%.2f %%"), on});
+    if (eval.exact) out.push_back({"Exact match", percent_text(*eval.exact, "%.2f %%"), on});
     if (eval.swapped)
-      out.push_back({"With swapped media", percent(*eval.swapped, "%.2f %%"), "each shown another sample's picture"});
+      out.push_back(
+          {"With swapped media", percent_text(*eval.swapped, "%.2f %%"), "each shown another sample's picture"});
     if (eval.accuracy)
-      out.push_back({"Right tokens", percent(*eval.accuracy, "%.2f %%"), eval.exact ? "given the ones before" : on});
+      out.push_back(
+          {"Right tokens", percent_text(*eval.accuracy, "%.2f %%"), eval.exact ? "given the ones before" : on});
     out.push_back({"Held-out loss", format("%.4f", eval.loss), "per supervised token"});
   }
   if (report.loss) out.push_back({"Training loss", format("%.4f", *report.loss), "of the last step"});
@@ -65,7 +66,8 @@ std::vector<ReportNumber> numbers_of(const RunReport& report) {
     ReportNumber speed{"Speed", human_count(*report.tokens_per_second) + " tok/s", "mean of the last steps"};
     if (report.flops_per_second) {
       speed.note = human_flops(*report.flops_per_second);
-      if (report.peak > 0) speed.note += ", " + percent(*report.flops_per_second / report.peak, "%.0f %%") + " of peak";
+      if (report.peak > 0)
+        speed.note += ", " + percent_text(*report.flops_per_second / report.peak, "%.0f %%") + " of peak";
     }
     out.push_back(std::move(speed));
   }
@@ -86,7 +88,7 @@ std::vector<ReportFact> facts_of(const RunReport& report) {
   out.push_back({"Data", data_text(report)});
   out.push_back({"Batch", train.at("batch").text()});
   std::string packing = "budget " + with_commas(job.recipe.data().get_int("budget")) + " tokens";
-  if (report.packed_fill) packing += ", " + percent(*report.packed_fill) + " full";
+  if (report.packed_fill) packing += ", " + percent_text(*report.packed_fill) + " full";
   out.push_back({"Packing", packing});
   out.push_back({"Samples seen", with_commas(report.state.samples)});
   out.push_back({"Tokens seen", with_commas(report.state.tokens)});
@@ -100,19 +102,23 @@ std::vector<ReportFact> facts_of(const RunReport& report) {
 void add_last_step(const std::string& run, RunReport& report, int64_t& last) {
   const std::string file = run + "/metrics.jsonl";
   if (!is_file(file)) return;
-  const std::vector<MetricsLine> lines = read_metrics(file);
+  std::deque<MetricsLine> lines;  // the newest
+  for_each_metrics_line(file, [&](const MetricsLine& line) {
+    lines.push_back(line);
+    if (lines.size() > 20) lines.pop_front();
+  });
   if (lines.empty()) return;
   last = lines.back().step;
   report.memory_peak = static_cast<int64_t>(lines.back().number("rss_peak", 0));
   report.packed_fill = lines.back().number("packed_fill", 0);
   if (*report.packed_fill <= 0) report.packed_fill.reset();
   double seconds = 0, tokens = 0, flops = 0, peak = 0;
-  for (size_t i = lines.size() > 20 ? lines.size() - 20 : 0; i < lines.size(); ++i) {
-    const double step_seconds = lines[i].number("seconds", 0), share = lines[i].number("peak_share", 0);
+  for (const MetricsLine& line : lines) {
+    const double step_seconds = line.number("seconds", 0), share = line.number("peak_share", 0);
     seconds += step_seconds;
-    tokens += lines[i].number("tokens", 0);
-    flops += lines[i].number("flops_per_second", 0) * step_seconds;
-    if (share > 0) peak = lines[i].number("flops_per_second", 0) / share;
+    tokens += line.number("tokens", 0);
+    flops += line.number("flops_per_second", 0) * step_seconds;
+    if (share > 0) peak = line.number("flops_per_second", 0) / share;
   }
   if (seconds > 0 && tokens > 0) report.tokens_per_second = tokens / seconds;
   if (seconds > 0 && flops > 0) report.flops_per_second = flops / seconds;
@@ -171,7 +177,7 @@ namespace {
 // A plugin that does not run without memory, or data that are gone, leave the memory out.
 std::vector<ReportPlanRow> planned_or_plain(const Job& job) {
   try {
-    return plan_rows(plan_training(job), job);
+    return plan_rows(plan_memory(job, usual_batch(job)), job);
   } catch (const Error&) {
     return plain_plan(job);
   }

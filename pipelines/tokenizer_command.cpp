@@ -1,7 +1,6 @@
 // `omniloom data tokenizer`: a byte-level BPE vocabulary from the data that a model will be trained on; and, with
 // --encode and --decode, what a tokenizer makes of texts.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -36,8 +35,6 @@ struct TokenizerFlags {
   bool replace = false, whole = false;
 };
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
 [[noreturn]] void stopped() { throw Error("stopped; nothing was written", stop_exit_code()); }
 
 std::vector<std::string> all_specials(const std::vector<std::string>& more) {
@@ -66,7 +63,7 @@ int train_tokenizer(const TokenizerFlags& flags) {
   BpeTrainOptions options{flags.vocab, flags.min_frequency, all_specials(flags.special)};
   train_bpe({}, options);  // tells what is wrong with the options
 
-  const double start = now();
+  const double start = system_clock_seconds();
   Progress progress(stderr, ProgressPolicy::detect(stderr));
   const auto show = [&](int64_t done, int64_t total, const char* unit) {
     if (stop_requested()) stopped();
@@ -108,7 +105,7 @@ int train_tokenizer(const TokenizerFlags& flags) {
                 flags.min_frequency > 1 ? "; --min-frequency 1 takes all" : "");
   }
   std::printf("length  1.00 -> %.2f bytes per token on this text\n", rate);
-  std::printf("time    %.1f s\n", now() - start);
+  std::printf("time    %.1f s\n", system_clock_seconds() - start);
   std::printf("saved   %s; in the recipe: data.tokenizer: %s\n", flags.out.c_str(), flags.out.c_str());
   return 0;
 }

@@ -1,6 +1,5 @@
 #include "pipelines/training_run.h"
 
-#include <chrono>
 #include <exception>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include "core/base/text.h"
 #include "core/comm/loopback.h"
 #include "core/config/yaml_writer.h"
+#include "core/observe/progress.h"
 #include "core/parallel/memory_meter.h"
 #include "pipelines/evaluator.h"
 #include "pipelines/parallel_section.h"
@@ -18,11 +18,7 @@
 #include "pipelines/run_folder.h"
 
 namespace loom {
-namespace {
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-}  // namespace
+namespace {}  // namespace
 
 std::string TrainFlags::recipe_file() const { return resume.empty() ? recipe : resolved_recipe_of(resume); }
 
@@ -104,9 +100,9 @@ void TrainingRun::start() {
     observer_->print_head();
   }
   if (state_.step < steps_ && !stopped()) {
-    const double begin = now();
+    const double begin = system_clock_seconds();
     first_ = next_step();
-    first_seconds_ = now() - begin;
+    first_seconds_ = system_clock_seconds() - begin;
   }
   if (leader()) observer_->print_data(first_.has_value() ? &first_->plan : nullptr);
 }
@@ -121,12 +117,12 @@ LoadedStep TrainingRun::next_step() {
 }
 
 void TrainingRun::one_step() {
-  const double start = now() - first_seconds_;
+  const double start = system_clock_seconds() - first_seconds_;
   const LoadedStep loaded = first_.has_value() ? *std::exchange(first_, std::nullopt) : next_step();
   first_seconds_ = 0;
-  const double ready = now();
+  const double ready = system_clock_seconds();
   const StepStats stats = trainer_->step(loaded);
-  const StepTiming timing{now() - start, ready - start};
+  const StepTiming timing{system_clock_seconds() - start, ready - start};
   state_.step = stats.step;
   state_.train_seconds += timing.seconds;
   state_.tokens += stats.tokens;
@@ -146,7 +142,7 @@ void TrainingRun::learn_cost(const LoadedStep& loaded) {
   if (cost_ == nullptr) return;
   observer_->set_step_flops([this](const StepPlan& plan) { return cost_->flops(plan); });
   if (!alone()) return;  // plans are of one rank
-  observer_->set_plan(plan_rows(plan_training(job_, batch_from_step(loaded)), job_));
+  observer_->set_plan(plan_rows(plan_memory(job_, batch_from_step(loaded)), job_));
 }
 
 // Rank 0 evaluates with weights that all ranks have gathered for it; until it is done the others wait.

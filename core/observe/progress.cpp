@@ -34,10 +34,6 @@ std::string loss_text(double loss) {
   return format(size < 0.1 && size > 0 ? "%.5f" : "%.3f", loss);
 }
 
-std::string percent_text(double fraction, const char* pattern) {
-  return std::isfinite(fraction) ? format(pattern, fraction * 100) : "? %";
-}
-
 std::string step_text(const ProgressState& state) {
   if (state.steps <= 0) return state.unit + " " + std::to_string(state.step);
   std::string total = std::to_string(state.steps), done = std::to_string(state.step);
@@ -79,11 +75,15 @@ std::string join_pieces(const std::vector<Piece>& pieces) {
   return line;
 }
 
+}  // namespace
+
+std::string percent_text(double fraction, const char* pattern) {
+  return std::isfinite(fraction) ? format(pattern, fraction * 100) : "? %";
+}
+
 double system_clock_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
-
-}  // namespace
 
 std::string human_flops(double per_second) {
   static const char* const units[] = {" MFLOP/s", " GFLOP/s", " TFLOP/s", " PFLOP/s"};

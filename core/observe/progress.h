@@ -33,6 +33,10 @@ std::string progress_line(const ProgressState& state, int width);
 
 // "158 GFLOP/s", "1.25 TFLOP/s".
 std::string human_flops(double per_second);
+// "61.3 %"; "? %" for what is no number.
+std::string percent_text(double fraction, const char* pattern = "%.1f %%");
+// Seconds of a clock that never goes back.
+double system_clock_seconds();
 
 struct ProgressPolicy {
   bool terminal = false;
