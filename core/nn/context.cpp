@@ -44,6 +44,13 @@ Tensor UnitContext::operator[](const Param& param) const {
   return bound;
 }
 
+Weight UnitContext::weight(const Param& param) const {
+  if (!param.declared()) return {};
+  Weight weight{(*this)[param]};
+  if (state_.sinks != nullptr) weight.sink = (*state_.sinks)[static_cast<size_t>(param.index())];
+  return weight;
+}
+
 const UnitDecl& UnitContext::unit() const { return state_.declarations->units.at(static_cast<size_t>(state_.unit)); }
 
 std::string UnitContext::what(const char* service) const {

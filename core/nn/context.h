@@ -12,6 +12,7 @@
 #include "core/base/tensor.h"
 #include "core/nn/attention.h"
 #include "core/nn/declare.h"
+#include "core/nn/gradient_sink.h"
 #include "core/nn/kv_cache.h"
 #include "core/nn/state_table.h"
 #include "core/nn/varlen_attention.h"
@@ -65,7 +66,8 @@ using AttentionPlans = std::map<std::string, std::shared_ptr<const AttentionPlan
 // What the core puts behind a context; one per run of a unit.
 struct ContextState {
   const Declarations* declarations = nullptr;
-  const std::vector<Tensor>* bound = nullptr;  // by Param index; undefined when not resident
+  const std::vector<Tensor>* bound = nullptr;         // by Param index; undefined when not resident
+  const std::vector<GradientSink*>* sinks = nullptr;  // by Param index; null = gradients go to autograd
   StateTable* states = nullptr;
   Communicator* comm = nullptr;  // null = one rank
   const Partitions* partitions = nullptr;
@@ -89,6 +91,9 @@ class UnitContext {
 
   // The parameter, whole for this rank's share, in compute dtype.
   Tensor operator[](const Param& param) const;
+  // The same for a piece (core/nn/ops) that adds to gradients in place; undefined for a parameter that was not
+  // declared.
+  Weight weight(const Param& param) const;
   // The state as of the end of the last step: the same for all microbatches of this one.
   Tensor operator[](const State& state) const;
   // Adds this rank's share to what end_step will see (training only; a recomputation adds nothing).

@@ -5,6 +5,7 @@
 #include "core/base/tensor.h"
 #include "core/nn/declare.h"
 #include "core/nn/linear.h"
+#include "core/nn/ops/linear.h"
 
 namespace loom {
 
@@ -19,8 +20,6 @@ class SwiGlu {
  private:
   Linear gate_up_, down_;
 };
-
-enum class Gelu { exact = 1, tanh };
 
 struct GeluMlpOptions {
   int64_t in = 0;

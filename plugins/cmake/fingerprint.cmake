@@ -16,7 +16,7 @@ endif()
 
 # What a plugin's author sees, relative to the root of the tree; of the folders that plugins do not include, what core/model's headers need.
 file(GLOB OMNILOOM_SDK_HEADERS CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} plugins/sdk/*.h core/base/*.h core/config/*.h
-  core/step/*.h core/nn/*.h core/model/*.h core/parallel/unit_buffer.h core/parallel/slab_pool.h core/reshard/redistribute.h
+  core/step/*.h core/nn/*.h core/nn/ops/*.h core/model/*.h core/parallel/unit_buffer.h core/parallel/slab_pool.h core/reshard/redistribute.h
   core/comm/communicator.h core/mesh/box.h core/mesh/rank_group.h)
 list(REMOVE_ITEM OMNILOOM_SDK_HEADERS core/model/model_pass.h)
 list(SORT OMNILOOM_SDK_HEADERS)

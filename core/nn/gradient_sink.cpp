@@ -1,0 +1,7 @@
+#include "core/nn/gradient_sink.h"
+
+namespace loom {
+
+GradientSink::~GradientSink() = default;
+
+}  // namespace loom
