@@ -4,13 +4,16 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 RUN ?= runs/demo
 FUZZ_SECONDS ?= 60
+ONLY ?=
+RUNS ?= 5
+MINUTES ?= 10
 TORCH = -DTORCH_PREFIX="$$(cat .deps/torch-prefix)"
 CONFIGURE = cmake -S . -G Ninja --log-level=WARNING $(TORCH)
 NINJA = NINJA_STATUS="[%f/%t] " ninja -j$(JOBS)
 TESTS = -DOMNILOOM_BUILD_TESTS=ON -DOMNILOOM_TEST_PYTHON="$$(cat .deps/test-python)"
-export TORCH_PREFIX CMAKE_PREFIX_PATH OMNILOOM_TEST_PYTHON
+export TORCH_PREFIX CMAKE_PREFIX_PATH OMNILOOM_TEST_PYTHON OMNILOOM_BENCH_PYTHON
 
-.PHONY: all setup build demo test test-full sanitize tsan fuzz lint lint-full install clean
+.PHONY: all setup build demo bench bench-build bench-long test test-full sanitize tsan fuzz lint lint-full install clean
 all: build
 
 setup:
@@ -26,6 +29,18 @@ demo:
 	@$(NINJA) -C $(BUILD)
 	$(BUILD)/bin/omniloom train configs/recipes/fashion_caption.yaml --run $(RUN) --replace
 	$(BUILD)/bin/omniloom eval --run $(RUN) --swapped --report
+
+# Against transformers, in alternating launches: tests/bench/README.md. ONLY=lm,pieces RUNS=3 for a part of it.
+bench-build:
+	@core/cmake/setup.sh bench
+	@$(CONFIGURE) -B $(BUILD) -DOMNILOOM_BUILD_BENCH=ON
+	@$(NINJA) -C $(BUILD) all benches
+
+bench: bench-build
+	@python3 tests/bench/run.py --build $(BUILD) --python "$$(cat .deps/bench-python)" --only "$(ONLY)" --runs $(RUNS)
+
+bench-long: bench-build
+	@"$$(cat .deps/bench-python)" tests/bench/long_run.py --build $(BUILD) --minutes $(MINUTES)
 
 test:
 	@core/cmake/setup.sh test
@@ -70,8 +85,15 @@ lint lint-full:
 	@$(NINJA) -C $(BUILD)-lint omniloom_fingerprint
 	@core/cmake/lint.sh $(BUILD)-lint $(if $(filter lint-full,$@),all,changed)
 
+# Compiles and links everything for GPUs, against LibTorch with CUDA; no GPU is needed, and none is used.
+.PHONY: cuda-check
+cuda-check: export JOBS := $(JOBS)
+cuda-check: export OMNILOOM_CUDA_PREFIX := $(OMNILOOM_CUDA_PREFIX)
+cuda-check:
+	@core/cmake/cuda_check.sh $(BUILD)-cuda
+
 install: build
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-lint
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-lint $(BUILD)-cuda

@@ -16,6 +16,7 @@
 #include "core/base/version.h"
 #include "pipelines/build_info.h"  // made by CMakeLists.txt
 #include "pipelines/cli.h"
+#include "pipelines/device.h"
 #include "pipelines/machine.h"
 #include "plugins/loader/plugin_loader.h"
 
@@ -81,6 +82,7 @@ Json environment(bool measure) {
   out["build"] = {{"type", kBuildType}, {"compiler", kCompiler}};
   out["libtorch"] = {{"version", core_descriptor().field("torch")},
                      {"path", file_of(reinterpret_cast<const void*>(&at::get_num_threads))}};
+  out["cuda"] = gpu_text();
   out["opencv"] = kOpenCvVersion;
   out["cpu"] = {{"name", machine.cpu},
                 {"cores", machine.cores},
@@ -132,6 +134,7 @@ void print(const Json& env) {
   row("omniloom", concat(env.at("omniloom").get<std::string>(), " · ", build.at("type").get<std::string>(), " · ",
                          build.at("compiler").get<std::string>()));
   row("libtorch", concat(torch.at("version").get<std::string>(), " · ", torch.at("path").get<std::string>()));
+  row("cuda", env.at("cuda"));
   row("opencv", env.at("opencv"));
   row("cpu", cpu.at("name"));
   const int cores = cpu.at("cores"), threads = cpu.at("threads");

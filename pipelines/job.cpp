@@ -12,8 +12,10 @@
 #include "core/base/text.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/parts.h"
+#include "core/data/background.h"
 #include "core/data/held_out.h"
 #include "pipelines/build_model.h"
+#include "pipelines/device.h"
 #include "pipelines/parallel_section.h"
 #include "pipelines/run_folder.h"
 
@@ -51,15 +53,15 @@ ConfigValue tokenizer_of(const Recipe& recipe) {
 }
 
 // `comm` is null for one rank.
-void construct(Job& job, Communicator* comm, c10::DeviceType device = c10::DeviceType::CPU) {
+void construct(Job& job, Communicator* comm) {
   const ConfigValue tokenizer = tokenizer_of(job.recipe);
   job.tokenizer = make_tokenizer(tokenizer);
   if (tokenizer.as_string().ends_with(".json")) job.tokenizer_file = tokenizer.as_string();
   job.model = build_model(job.recipe, job.tokenizer->vocab_size(), *job.plugins,
-                          {.comm = comm, .layout = job.layout, .device = c10::Device(device)});
+                          {.comm = comm, .layout = job.layout, .device = job.device});
   job.preparer = make_preparer(job);
   if (comm == nullptr || comm->rank() == 0)
-    job.pool = std::make_unique<ThreadPool>(static_cast<int>(job.recipe.data().get_int("workers")));
+    job.pool = std::make_unique<ThreadPool>(static_cast<int>(job.recipe.data().get_int("workers")), behind_compute);
 }
 
 }  // namespace
@@ -69,6 +71,7 @@ Job read_job(const std::string& recipe_file, const std::vector<std::string>& ove
   job.registry = std::make_unique<Registry>();
   job.plugins = std::make_unique<PluginLoader>(*job.registry);
   job.recipe = load_recipe(recipe_file, overrides, *job.plugins);
+  check_device(job.recipe);
   return job;
 }
 
@@ -81,13 +84,15 @@ Job make_job(const std::string& recipe_file, const std::vector<std::string>& ove
   Job job = read_job(recipe_file, overrides);
   job.threads = threads_per_rank(job.recipe, 1);
   at::set_num_threads(job.threads);
+  job.device = choose_device(job.recipe, 1);
   construct(job, nullptr);
   return job;
 }
 
 Job make_dry_job(const std::string& recipe_file, const std::vector<std::string>& overrides) {
   Job job = read_job(recipe_file, overrides);
-  construct(job, nullptr, c10::DeviceType::Meta);
+  job.device = c10::Device(c10::DeviceType::Meta);
+  construct(job, nullptr);
   return job;
 }
 
@@ -98,6 +103,7 @@ Job make_job(const std::string& recipe_file, const std::vector<std::string>& ove
   job.layout = read_layout(job.recipe, comm.world());
   job.threads = threads_per_rank(job.recipe, comm.world());
   if (comm.world() == 1) at::set_num_threads(job.threads);  // of several, each thread has been given its own number
+  job.device = choose_device(job.recipe, comm.world());
   construct(job, comm.world() == 1 ? nullptr : &comm);
   return job;
 }

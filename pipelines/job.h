@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <c10/core/Device.h>
+
 #include "core/base/thread_pool.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/data/loader.h"
@@ -29,7 +31,8 @@ struct Job {
   std::unique_ptr<Preparer> preparer;
   std::unique_ptr<ThreadPool> pool;  // of rank 0, which alone prepares samples
   WorldLayout layout;
-  int threads = 1;  // compute threads of this rank
+  c10::Device device{c10::DeviceType::CPU};  // where the model is; Meta in a dry run
+  int threads = 1;                           // compute threads of this rank
 
   std::vector<std::shared_ptr<Source>> sources(const char* list) const;  // "train" or "eval"
 };

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -18,6 +20,7 @@
 #include "core/base/tensor.h"
 #include "core/base/text.h"
 #include "core/nn/kernels/kernel_set.h"
+#include "core/nn/ops/matmul.h"
 
 namespace loom {
 namespace {
@@ -117,7 +120,7 @@ double fastest_product(const Tensor& a, const Tensor& b, Tensor& out, double all
   double best = 1e9, spent = 0;
   for (int tries = 0; tries < 2 || (tries < most && spent < all); ++tries) {
     const auto begin = std::chrono::steady_clock::now();
-    at::mm_out(out, a, b);
+    matmul_into(out, a, b);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     best = std::min(best, std::max(seconds, 1e-9));
     spent += seconds;
@@ -135,6 +138,21 @@ Machine this_machine() {
   out.isa = kernels::level_name(kernels::current_level());
   out.native_bf16 = has_native_bf16();
   return out;
+}
+
+double process_age_seconds() {
+  std::ifstream in("/proc/self/stat");
+  std::string text;
+  std::getline(in, text);
+  std::istringstream fields(text.substr(std::min(text.size(), text.rfind(')') + 1)));
+  constexpr int kStartTime = 20;  // of the fields behind the name: in ticks, since the machine started
+  std::string field;
+  for (int i = 0; i < kStartTime; ++i) fields >> field;
+  const double ticks = fields ? std::strtod(field.c_str(), nullptr) : 0;
+  timespec now{};
+  if (ticks <= 0 || ::clock_gettime(CLOCK_BOOTTIME, &now) != 0) return 0;
+  const double seconds = static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+  return std::max(0.0, seconds - ticks / static_cast<double>(::sysconf(_SC_CLK_TCK)));
 }
 
 // Larger and larger products, until one takes long enough to be measured and is not much faster than the smaller one.

@@ -17,6 +17,9 @@ struct Machine {
 
 Machine this_machine();
 
+// Seconds since this process was started, to a hundredth; 0 where the system does not say.
+double process_age_seconds();
+
 // Floating-point operations per second of a large matrix product with `threads` threads: the best of several tries,
 // some tenths of a second in all. What "percent of peak" is measured against.
 double measured_gemm_peak(at::ScalarType dtype, int threads);

@@ -27,6 +27,8 @@ const char* verb(StepAction action) {
       return "the gradient norm";
     case StepAction::update:
       return "the update";
+    case StepAction::data:
+      return "waiting for data";
   }
   return "";
 }

@@ -62,6 +62,7 @@ Schema train_schema() {
   add_optimizer_fields(s);
   s.number("clip", 1.0, {0, kMany}, "global gradient norm; 0 = off");
   s.choice("precision", "fp32", {"fp32", "bf16", "fp64"}, "compute dtype; master weights are fp32 (fp64 for fp64)");
+  s.string("device", "auto", "auto, cpu, cuda or cuda:N; auto = the first GPU if one answers");
   s.boolean("recompute", false, "run units again in backward instead of keeping their activations");
   s.integer("seed", 0, {0, kMany}, "of weights, order and dropout");
   s.integer("threads", 0, {0, 1024}, "compute threads; 0 = all cores of this rank");

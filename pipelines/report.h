@@ -53,6 +53,8 @@ struct ReportData {
   std::vector<ReportNumber> numbers;  // the most important first
   std::vector<ReportFact> facts;      // device, versions, data, seeds ...
   std::string metrics_file;           // metrics.jsonl; missing = no curves
+  std::string timing_file;            // timing.jsonl; missing = no times of units
+  double peak = 0;                    // measured floating-point operations per second; 0 = not known
   std::vector<ReportSample> samples;  // newest first
   std::string samples_note;           // "from the test split, greedy decoding"
   std::vector<ReportPlanRow> plan;

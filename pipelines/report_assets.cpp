@@ -1,5 +1,5 @@
 // One accent, one second colour, one warning colour; everything else is ink on paper. Both schemes define the same
-// eleven colours; every text colour has a contrast of at least 4.5 on paper.
+// colours; every text colour has a contrast of at least 4.5 on paper. t1 to t7 are kinds of time, areas and lines only.
 #include "pipelines/report_assets.h"
 
 namespace loom {
@@ -7,10 +7,14 @@ namespace loom {
 const char* const kReportStyle = R"css(
 :root { color-scheme: light dark;
   --paper: #fcfcfa; --raised: #f3f3ef; --line: #e3e3dd; --grid: #ecece7; --ink: #1d1e20; --soft: #585b61; --faint: #6d7077;
-  --a: #2a5ea8; --b: #b05c12; --bad: #b3372f; --bad-wash: #b3372f14; }
+  --a: #2a5ea8; --b: #b05c12; --bad: #b3372f; --bad-wash: #b3372f14;
+  --t1: var(--a); --t2: var(--b); --t3: #7b54a8; --t4: #86a3c8; --t5: #2f8a6d; --t6: var(--bad); --t7: #b9bab4; }
 @media (prefers-color-scheme: dark) { :root {
   --paper: #131416; --raised: #1c1d20; --line: #2c2e32; --grid: #232528; --ink: #e9e8e4; --soft: #abadb2; --faint: #8d9096;
-  --a: #82b1f2; --b: #e3a365; --bad: #f08b80; --bad-wash: #f08b801f; } }
+  --a: #82b1f2; --b: #e3a365; --bad: #f08b80; --bad-wash: #f08b801f;
+  --t3: #b796de; --t4: #6382ad; --t5: #6cc2a2; --t7: #4b4e54; } }
+.t1 { --c: var(--t1); } .t2 { --c: var(--t2); } .t3 { --c: var(--t3); } .t4 { --c: var(--t4); } .t5 { --c: var(--t5); } .t6 { --c: var(--t6); } .t7 { --c: var(--t7); }
+.a { --c: var(--a); } .b { --c: var(--b); }
 * { box-sizing: border-box; margin: 0; }
 html { -webkit-text-size-adjust: 100%; }
 body { background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", sans-serif;
@@ -45,7 +49,7 @@ figcaption em { font-style: normal; color: var(--faint); margin-left: 6px; }
 .key b { color: var(--ink); font-weight: 560; }
 .range { color: var(--faint); margin-left: 6px; } .range:empty { margin: 0; }
 .key i { display: inline-block; width: 14px; height: 3px; border-radius: 2px; margin-right: 7px; vertical-align: middle; position: relative; top: -1px; }
-.key.a i { background: var(--a); } .key.b i { background: var(--b); }
+.key i { background: var(--c); }
 .plot { display: grid; grid-template-columns: 62px minmax(0, 1fr); padding-right: 4px; }
 .area { position: relative; height: 150px; touch-action: pan-y; border-radius: 2px; }
 .area:focus-visible { outline: 2px solid var(--a); outline-offset: 6px; }
@@ -54,8 +58,8 @@ figcaption em { font-style: normal; color: var(--faint); margin-left: 6px; }
 .area path { fill: none; vector-effect: non-scaling-stroke; stroke-linejoin: round; }
 .grid { stroke: var(--grid); stroke-width: 1px; }
 .line { stroke-width: 1.6px; } .dots { stroke-width: 6px; stroke-linecap: round; }
-.line.a, .dots.a { stroke: var(--a); } .line.b, .dots.b { stroke: var(--b); }
-.area path.band { opacity: .28; stroke-width: 1px; } .area path.band.a { fill: var(--a); stroke: var(--a); } .area path.band.b { fill: var(--b); stroke: var(--b); }
+.line, .dots { stroke: var(--c); }
+.area path.band { opacity: .28; stroke-width: 1px; fill: var(--c); stroke: var(--c); }
 .y, .x { position: relative; color: var(--faint); font-size: 12px; line-height: 1; }
 .y span { position: absolute; right: 10px; transform: translateY(-50%); white-space: nowrap; }
 .x { grid-column: 2; height: 22px; }
@@ -98,6 +102,13 @@ td, th { padding: 7px 20px 7px 0; vertical-align: top; overflow-wrap: anywhere; 
 td:last-child, th:last-child { padding-right: 0; }
 thead th { color: var(--soft); font-size: 13.5px; } tbody th { font-weight: 560; }
 .plan td[data-name=layout] { width: 34%; }
+.bar { display: flex; gap: 1px; height: 26px; border-radius: 5px; overflow: hidden; }
+.bar i { background: var(--c); flex: none; }
+.parts { display: flex; flex-wrap: wrap; gap: 5px 24px; list-style: none; padding: 0; margin: 13px 0 26px; font-size: 13.5px; color: var(--soft); }
+.parts li { white-space: nowrap; } .parts b { color: var(--ink); font-weight: 560; margin: 0 3px; } .parts span { color: var(--faint); }
+.parts i { display: inline-block; width: 10px; height: 10px; border-radius: 3px; margin-right: 7px; background: var(--c); }
+.times { font-size: 13.5px; } .times td, .times th { padding: 6px 14px 6px 0; } .times th { overflow-wrap: normal; } .times td:last-child, .times th:last-child { padding-right: 0; }
+.units { margin: 12px 0 34px; } .units table { margin-top: 10px; } .units tbody th { font-weight: 400; }
 td.n, th.n { text-align: right; white-space: nowrap; }
 table + .facts { margin-top: 28px; }
 .skips td.n { width: 1%; padding-right: 22px; } .skips small { display: block; color: var(--faint); font-size: 13px; }
@@ -112,11 +123,11 @@ footer { margin-top: 48px; color: var(--faint); font-size: 13px; }
   .samples { grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 24px 16px; } .filter { margin-left: -11px; width: 100%; }
   .rows > li { grid-template-columns: minmax(0, 1fr); gap: 12px; } .rows img, .rows .none { width: 168px; }
   .facts div { grid-template-columns: 112px minmax(0, 1fr); }
-  .plan thead { display: none; } .plan, .plan tbody { display: block; }
-  .plan tr { display: grid; grid-template-columns: 1fr 1fr; gap: 2px 18px; padding: 12px 0; border-bottom: 1px solid var(--grid); }
-  .plan th, .plan td { border: 0; padding: 0; } .plan td[data-name=layout] { width: auto; } .plan th, .plan td[data-name=layout] { grid-column: 1 / -1; }
-  .plan td, .plan td.n { text-align: left; display: flex; justify-content: space-between; gap: 10px; }
-  .plan td::before { content: attr(data-name); color: var(--soft); font-size: 13.5px; } }
+  :is(.plan, .times) thead { display: none; } :is(.plan, .times), :is(.plan, .times) tbody { display: block; }
+  :is(.plan, .times) tr { display: grid; grid-template-columns: 1fr 1fr; gap: 2px 18px; padding: 12px 0; border-bottom: 1px solid var(--grid); }
+  :is(.plan, .times) th, :is(.plan, .times) td { border: 0; padding: 0; } .plan td[data-name=layout] { width: auto; } :is(.plan, .times) th, .plan td[data-name=layout] { grid-column: 1 / -1; }
+  :is(.plan, .times) td, :is(.plan, .times) td.n { text-align: left; display: flex; justify-content: space-between; gap: 10px; }
+  :is(.plan, .times) td::before { content: attr(data-name); color: var(--soft); font-size: 13.5px; } }
 @media print { body { padding: 0; } .filter, summary { display: none; } .samples li, .chart { break-inside: avoid; } }
 )css";
 

@@ -12,7 +12,7 @@ namespace loom {
 
 struct ChartSeries {
   std::string label;
-  std::string css;  // colour class: "a" or "b"
+  std::string css;  // colour class: "a", "b", or "t1" to "t7"
   Points points;
 };
 

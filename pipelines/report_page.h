@@ -1,5 +1,5 @@
 #pragma once
-// The page itself, section by section: headline, curves, samples, what ran where, skipped samples, recipe.
+// The page itself, section by section: headline, curves, time, samples, what ran where, skipped samples, recipe.
 #include <string>
 #include <string_view>
 

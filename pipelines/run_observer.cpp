@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -10,6 +11,7 @@
 #include "core/base/version.h"
 #include "core/config/yaml_writer.h"
 #include "core/observe/process.h"
+#include "pipelines/device.h"
 #include "pipelines/machine.h"
 #include "pipelines/parallel_section.h"
 #include "pipelines/png.h"
@@ -66,6 +68,7 @@ RunObserver::RunObserver(const Job& job, std::string run, int64_t training_sampl
       run_(std::move(run)),
       steps_(job.recipe.train().get_int("steps")),
       metrics_(run_ + "/metrics.jsonl"),
+      timing_(run_ + "/timing.jsonl"),
       samples_(run_ + "/samples.jsonl") {
   report_.job = &job_;
   report_.samples = training_samples;
@@ -79,6 +82,7 @@ void RunObserver::begin(const RunState& state, bool resumed) {
   report_.state = state;
   if (resumed) {
     metrics_.truncate_after(state.step);
+    timing_.truncate_after(state.step);
     samples_.truncate_after(state.step);
   }
   events_ = std::make_unique<TensorBoardWriter>(run_, resumed ? state.step + 1 : 0);
@@ -91,19 +95,26 @@ void RunObserver::print_head() {
   const std::string precision = job_.recipe.train().get_string("precision");
   const std::string threads = concat(job_.threads, job_.threads == 1 ? " thread" : " threads");
   std::vector<std::string> remarks;
-  if (!this_machine().native_bf16) remarks.push_back("no native bf16");
-  if (alone()) {  // ranks that are threads share the machine, so no share of a peak could be told
-    report_.peak = measured_gemm_peak(dtype_of(precision), job_.threads);
-    if (report_.peak > 0) remarks.push_back("measured peak " + human_flops(report_.peak));
-  }
-  const std::string ranks =
-      alone() ? "1 rank · cpu, " + threads : concat(job_.layout.world, " ranks (loopback) · cpu, ", threads, " each");
+  const bool gpu = job_.device.is_cuda();
+  if (!gpu && !this_machine().native_bf16) remarks.push_back("no native bf16");
+  const std::string ranks = alone() ? concat("1 rank · ", device_text(job_.device), ", ", threads)
+                                    : concat(job_.layout.world, " ranks (loopback) · cpu, ", threads, " each");
   log_info("omniloom ", kVersion, " · ", ranks, ", ", precision,
            remarks.empty() ? "" : " (" + join(remarks, "; ") + ")");
   log_info("model   ", model_line(job_));
   if (!alone()) {
     for (const std::string& line : layout_lines(job_.layout, *job_.model)) log_info("layout  ", line);
   }
+}
+
+// After the first step, so that nobody waits for it. Ranks that are threads share the machine: no share of a peak could
+// be told.
+void RunObserver::measure_peak() {
+  if (!alone() || report_.peak > 0) return;
+  const std::string precision = job_.recipe.train().get_string("precision");
+  const at::ScalarType dtype = dtype_of(precision);
+  report_.peak = job_.device.is_cuda() ? measured_gpu_peak(dtype) : measured_gemm_peak(dtype, job_.threads);
+  if (report_.peak > 0) log_info("peak    ", human_flops(report_.peak), " measured, matrix products in ", precision);
 }
 
 void RunObserver::print_data(const StepPlan* first) {
@@ -115,21 +126,23 @@ void RunObserver::print_data(const StepPlan* first) {
   progress_ = std::make_unique<Progress>(stderr, ProgressPolicy::detect(stderr));
 }
 
-MetricsLine RunObserver::metrics_of(const StepPlan& plan, const StepStats& stats, const StepTiming& timing,
+MetricsLine RunObserver::metrics_of(const StepPlan& plan, const StepStats& stats, const StepTime& time,
                                     const StepLoader& loader) {
-  const double seconds = std::max(timing.seconds, 1e-9);
+  const double seconds = std::max(time.seconds, 1e-9);
   MetricsLine line{stats.step, {}};
   line.add("loss", stats.loss).add("lr", stats.lr).add("grad_norm", stats.grad_norm);
   line.add("samples", stats.samples).add("tokens", stats.tokens).add("supervised", stats.supervised);
   line.add("microbatches", stats.microbatches).add("packed_fill", packed_fill(plan));
   line.add("skipped", loader.state().skipped).add("left_out", loader.state().left_out);
-  line.add("seconds", timing.seconds).add("data_seconds", timing.data_seconds);
+  line.add("seconds", time.seconds).add("data_seconds", time.data);
+  add_times(line, time, alone());
   line.add("tokens_per_second", static_cast<double>(stats.tokens) / seconds);
-  if (step_flops_) {
-    const double rate = step_flops_(plan) / seconds;
+  if (cost_ != nullptr) {
+    const double rate = cost_->flops(plan) / seconds;
     line.add("flops_per_second", rate);
     if (report_.peak > 0) line.add("peak_share", rate / report_.peak);
   }
+  if (startup_seconds_ > 0) line.add("startup_seconds", std::exchange(startup_seconds_, 0));
   if (stats.peak_bytes > 0) line.add("tensor_peak", stats.peak_bytes);
   const ProcessMemory memory = process_memory();
   if (memory.resident > 0) line.add("rss", memory.resident).add("rss_peak", memory.peak);
@@ -139,21 +152,33 @@ MetricsLine RunObserver::metrics_of(const StepPlan& plan, const StepStats& stats
   return line;
 }
 
-void RunObserver::step_done(const StepPlan& plan, const StepStats& stats, const StepTiming& timing,
+void RunObserver::step_done(const StepPlan& plan, const StepStats& stats, const StepTime& time,
                             const StepLoader& loader, const RunState& state) {
   report_.state = state;
-  line_ = metrics_of(plan, stats, timing, loader);
+  measure_peak();
+  line_ = metrics_of(plan, stats, time, loader);
   evaluated_ = false;
-  show(plan, stats, timing);
+  times_.add(stats.step, time);
+  write_timing(plan, time);
+  show(plan, stats, time);
 }
 
-void RunObserver::show(const StepPlan& plan, const StepStats& stats, const StepTiming& timing) {
+// Other ranks' shares of an operation are not seen here, so a unit's rate is only told of one rank.
+void RunObserver::write_timing(const StepPlan& plan, const StepTime& time) {
+  const int64_t every = timing_interval(steps_, time.units.size());
+  if (line_.step % every != 0 && line_.step != steps_) return;
+  std::map<std::string, double> flops;
+  if (cost_ != nullptr && alone()) flops = cost_->units(plan);
+  timing_.write_json(timing_json(line_.step, time, flops));
+}
+
+void RunObserver::show(const StepPlan& plan, const StepStats& stats, const StepTime& time) {
   const double keep = seconds_per_step_ == 0 ? 0 : 0.95;
-  const double seconds = std::max(timing.seconds, 1e-9);
+  const double seconds = std::max(time.seconds, 1e-9);
   const auto average = [&](double& value, double latest) { value = keep * value + (1 - keep) * latest; };
   average(seconds_per_step_, seconds);
   average(tokens_per_second_, static_cast<double>(stats.tokens) / seconds);
-  average(data_fraction_, timing.data_seconds / seconds);
+  average(data_fraction_, time.data / seconds);
   average(flops_per_second_, line_.number("flops_per_second", 0));
   shown_.step = stats.step;
   shown_.steps = steps_;
@@ -161,7 +186,7 @@ void RunObserver::show(const StepPlan& plan, const StepStats& stats, const StepT
   shown_.tokens_per_second = tokens_per_second_;
   shown_.data_fraction = data_fraction_;
   shown_.seconds_left = seconds_per_step_ * static_cast<double>(steps_ - stats.step);
-  if (step_flops_) {
+  if (cost_ != nullptr) {
     shown_.flops_per_second = flops_per_second_;
     if (report_.peak > 0) shown_.peak_share = flops_per_second_ / report_.peak;
     report_.flops_per_second = flops_per_second_;
@@ -232,6 +257,7 @@ void RunObserver::end(const RunState& state, const std::string& status, const st
                       const StepLoader& loader) {
   if (progress_ != nullptr) progress_->finish();
   progress_.reset();
+  if (status != "failed" && !times_.empty()) log_info("time    ", times_.line());
   report_.state = state;
   report_.status = status;
   report_.note = note;

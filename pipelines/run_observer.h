@@ -1,8 +1,8 @@
 #pragma once
-// Everything that rank 0 shows of a run while it goes on: the head, the progress line, metrics.jsonl, TensorBoard
-// events, samples.jsonl and report.html. The training loop tells it what happened and never asks it anything.
+// Everything that rank 0 shows of a run while it goes on: the head, the progress line, metrics.jsonl, timing.jsonl,
+// TensorBoard events, samples.jsonl and report.html. The training loop tells it what happened and never asks it
+// anything.
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,15 +17,13 @@
 #include "pipelines/run_report.h"
 #include "pipelines/run_state.h"
 #include "pipelines/sample_log.h"
+#include "pipelines/step_cost.h"
+#include "pipelines/step_timing.h"
 
 namespace loom {
 
 // Held-out samples that the report of a run shows.
 inline constexpr int64_t kShownSamples = 12;
-
-struct StepTiming {
-  double seconds = 0, data_seconds = 0;  // of the whole step; of it waiting for data
-};
 
 // Shares of the budgets of all lanes and microbatches that hold tokens.
 double packed_fill(const StepPlan& plan);
@@ -42,11 +40,13 @@ class RunObserver {
   void begin(const RunState& state, bool resumed);
   void print_head();                       // program, machine, model
   void print_data(const StepPlan* first);  // data and run; null when no step is left
-  // Floating-point operations of a step's passes, all ranks together; empty = not known, and not shown.
-  void set_step_flops(std::function<double(const StepPlan&)> flops) { step_flops_ = std::move(flops); }
+  // What a step costs, all ranks together; null = not known, and not shown. Must outlive this.
+  void set_cost(const StepCost* cost) { cost_ = cost; }
+  // Seconds from the process's start to the first forward, told in the first line of metrics.jsonl.
+  void set_startup(double seconds) { startup_seconds_ = seconds; }
   void set_plan(std::vector<ReportPlanRow> rows) { report_.plan = std::move(rows); }
 
-  void step_done(const StepPlan& plan, const StepStats& stats, const StepTiming& timing, const StepLoader& loader,
+  void step_done(const StepPlan& plan, const StepStats& stats, const StepTime& time, const StepLoader& loader,
                  const RunState& state);
   void evaluated(const EvalOptions& options, const EvalResult& result);
   // Writes what is known of the step: once per step, after its evaluation if there was one.
@@ -56,9 +56,10 @@ class RunObserver {
   void end(const RunState& state, const std::string& status, const std::string& note, const StepLoader& loader);
 
  private:
-  MetricsLine metrics_of(const StepPlan& plan, const StepStats& stats, const StepTiming& timing,
-                         const StepLoader& loader);
-  void show(const StepPlan& plan, const StepStats& stats, const StepTiming& timing);
+  void measure_peak();
+  MetricsLine metrics_of(const StepPlan& plan, const StepStats& stats, const StepTime& time, const StepLoader& loader);
+  void write_timing(const StepPlan& plan, const StepTime& time);
+  void show(const StepPlan& plan, const StepStats& stats, const StepTime& time);
   void write_samples_text(const EvalResult& result);
   void write_report(const StepLoader& loader);
   bool report_due(double at_least_seconds) const;
@@ -67,17 +68,19 @@ class RunObserver {
   const Job& job_;
   std::string run_;
   int64_t steps_;
-  MetricsWriter metrics_;
+  MetricsWriter metrics_, timing_;
   SampleLog samples_;
   std::unique_ptr<TensorBoardWriter> events_;
   std::unique_ptr<Progress> progress_;
-  std::function<double(const StepPlan&)> step_flops_;
+  const StepCost* cost_ = nullptr;
+  TimeTotals times_;
   RunReport report_;
   MetricsLine line_;  // of the step under way
   ProgressState shown_;
   bool evaluated_ = false;  // in the step under way
   bool pictures_in_events_ = false;
   double seconds_per_step_ = 0, tokens_per_second_ = 0, flops_per_second_ = 0, data_fraction_ = 0;
+  double startup_seconds_ = 0;  // 0 = written already
   double reported_at_ = -1, report_cost_ = 0;
 };
 

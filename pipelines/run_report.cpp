@@ -15,6 +15,7 @@
 #include "core/config/yaml_writer.h"
 #include "core/observe/metrics.h"
 #include "core/observe/progress.h"
+#include "pipelines/device.h"
 #include "pipelines/machine.h"
 #include "pipelines/parallel_section.h"
 #include "pipelines/report_skips.h"
@@ -81,6 +82,7 @@ std::vector<ReportFact> facts_of(const RunReport& report) {
   const Machine machine = this_machine();
   std::vector<ReportFact> out;
   out.push_back({"Machine", machine.cpu});
+  if (job.device.is_cuda()) out.push_back({"GPU", device_text(job.device)});
   out.push_back({"Ranks", plural(report.ranks, "rank") + ", " + plural(job.threads, "thread") +
                               (report.ranks > 1 ? " each" : "")});
   out.push_back({"Precision", train.get_string("precision") + (machine.native_bf16 ? "" : ", no native bf16")});
@@ -200,6 +202,8 @@ void write_run_report(const std::string& run, const RunReport& report, const Sam
   data.numbers = numbers_of(report);
   data.facts = facts_of(report);
   data.metrics_file = run + "/metrics.jsonl";
+  data.timing_file = run + "/timing.jsonl";
+  data.peak = report.peak;
   data.samples = samples.samples();
   data.samples_note = "held-out, greedy decoding";
   if (!data.samples.empty()) data.samples_note += ", at step " + with_commas(data.samples[0].outputs[0].step);

@@ -70,6 +70,12 @@ std::vector<double> solve(const std::vector<std::vector<double>>& rows, const st
 }  // namespace
 
 struct StepCost::Part {
+  struct Unit {
+    std::string name;
+    std::vector<double> products;  // factors of the part's features
+    double attention = 0;          // share of the part's
+  };
+  std::vector<Unit> units;
   Role role = Role::backbone;
   std::string name, modality;
   std::vector<AttentionSpec> attention;  // calls of one forward
@@ -181,6 +187,7 @@ void StepCost::calibrate(const Job& job, const StepPlan& example) {
   }
   std::vector<std::vector<std::vector<double>>> rows(parts_.size());
   std::vector<std::vector<double>> products(parts_.size()), again(parts_.size());
+  std::vector<std::vector<UnitWork>> seen;
   for (const std::vector<PreparedSample>& samples : runs) {
     std::vector<const PreparedSample*> pointers;
     std::vector<Verdict> verdicts;
@@ -195,6 +202,7 @@ void StepCost::calibrate(const Job& job, const StepPlan& example) {
     StepMeter meter(*model_);
     model_->forward_backward(to_device(build_batch(pointers, batch_modalities(*model_)), model_->device()), 1, {});
     const size_t with = has_items(microbatch) ? 1 : 0;
+    seen.push_back(meter.units());
     std::map<std::string, Operations> measured = meter.components();
     for (size_t p = 0; p < parts_.size(); ++p) {
       Part& part = parts_[p];
@@ -223,6 +231,48 @@ void StepCost::calibrate(const Job& job, const StepPlan& example) {
     parts_[p].products = solve(rows[p], products[p]);
     parts_[p].again = solve(rows[p], again[p]);
   }
+  share_out(seen, rows);
+}
+
+// What each unit of a part did in the dry runs, as factors of the same features.
+void StepCost::share_out(const std::vector<std::vector<UnitWork>>& runs,
+                         const std::vector<std::vector<std::vector<double>>>& rows) {
+  for (size_t p = 0; p < parts_.size(); ++p) {
+    Part& part = parts_[p];
+    std::map<std::string, std::vector<double>> products;
+    std::map<std::string, double> attention;
+    double all = 0;
+    for (size_t run = 0; run < runs.size(); ++run) {
+      for (const UnitWork& work : runs[run]) {
+        if (work.component != part.name) continue;
+        std::vector<double>& values = products[work.unit];
+        values.resize(runs.size(), 0);
+        values[run] = work.forward.products + work.backward.products;
+        const double pairs = work.forward.attention + work.backward.attention;
+        attention[work.unit] += pairs;
+        all += pairs;
+      }
+    }
+    for (const auto& [name, values] : products)
+      part.units.push_back({name, solve(rows[p], values), all > 0 ? attention[name] / all : 0});
+  }
+}
+
+std::map<std::string, double> StepCost::units(const StepPlan& plan) const {
+  std::map<std::string, double> out;
+  for (const Part& part : parts_) {
+    for (const MicrobatchPlan& microbatch : plan.microbatches) {
+      const std::vector<double> x = features(part, plan, microbatch);
+      const double attention =
+          part.attention_factor[has_items(microbatch) ? 1 : 0] * forward_attention(part, plan, microbatch);
+      for (const Part::Unit& unit : part.units) {
+        double& sum = out[part.name + "." + unit.name];
+        for (size_t i = 0; i < x.size(); ++i) sum += unit.products[i] * x[i];
+        sum += unit.attention * attention;
+      }
+    }
+  }
+  return out;
 }
 
 std::map<std::string, Operations> StepCost::components(const StepPlan& plan) const {

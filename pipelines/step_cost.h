@@ -26,6 +26,9 @@ class StepCost {
   double flops(const StepPlan& plan) const;
   double hardware_flops(const StepPlan& plan) const;
   std::map<std::string, Operations> components(const StepPlan& plan) const;
+  // The model's operations by unit ("backbone.blocks.0"), forward and backward. Attention of a component is shared out
+  // as in the dry runs.
+  std::map<std::string, double> units(const StepPlan& plan) const;
 
  private:
   struct Part;
@@ -33,6 +36,8 @@ class StepCost {
   double forward_attention(const Part& part, const StepPlan& plan, const MicrobatchPlan& microbatch) const;
   double item_attention(const Part& part, const ItemPlace& place) const;
   void calibrate(const Job& job, const StepPlan& example);
+  void share_out(const std::vector<std::vector<UnitWork>>& runs,
+                 const std::vector<std::vector<std::vector<double>>>& rows);
 
   std::unique_ptr<MultimodalModel> model_;  // without memory; its encoders lay items out
   std::vector<Part> parts_;

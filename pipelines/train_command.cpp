@@ -1,4 +1,5 @@
 // `omniloom train`: its flags. The run itself is in training_run.
+#include <cstdlib>
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -12,6 +13,18 @@ namespace {
 
 constexpr int kMostThreadRanks = 64;
 
+// "--profile trace.json" would be taken for a recipe or an override.
+void check_profile(const TrainFlags& flags) {
+  LOOM_CHECK_USER(flags.profile || !flags.profile_steps.has_value(), "--profile-steps goes with --profile");
+  if (!flags.profile) return;
+  std::vector<std::string> words = flags.overrides;
+  words.push_back(flags.recipe);
+  for (const std::string& word : words) {
+    LOOM_CHECK_USER(!word.ends_with(".json") || word.find('=') != std::string::npos, "'", word,
+                    "' is no recipe; a file for the profile is written as --profile=", word);
+  }
+}
+
 int check_and_train(TrainFlags flags) {
   if (flags.resume.empty() && flags.recipe.empty())
     throw UserError("train needs a recipe: omniloom train recipe.yaml, or --resume RUN");
@@ -19,6 +32,7 @@ int check_and_train(TrainFlags flags) {
     throw UserError("--resume goes without --run and --replace");
   LOOM_CHECK_USER(flags.loopback >= 1 && flags.loopback <= kMostThreadRanks, "--loopback ", flags.loopback,
                   ": expected a number of ranks from 1 to ", kMostThreadRanks);
+  check_profile(flags);
   if (!flags.resume.empty() && !flags.recipe.empty()) {
     // With --resume the recipe is the run's own; what stands first is then an override.
     LOOM_CHECK_USER(flags.recipe.find('=') != std::string::npos, "--resume takes the recipe from the run; leave out '",
@@ -26,6 +40,8 @@ int check_and_train(TrainFlags flags) {
     flags.overrides.insert(flags.overrides.begin(), flags.recipe);
     flags.recipe.clear();
   }
+  // Kineto's own lines say nothing to people. Here, before there are threads.
+  if (flags.profile) ::setenv("KINETO_LOG_LEVEL", "99", 0);
   return train(flags);
 }
 
@@ -41,10 +57,21 @@ void add_train_command(CLI::App& root, Command& run) {
   command->add_flag("--replace", flags->replace, "empty the --run folder if it holds an earlier run");
   command->add_option("--loopback", flags->loopback,
                       "N ranks as threads of this process, to test and try layouts; not faster than one rank");
+  const auto profile = std::make_shared<std::string>(), profile_steps = std::make_shared<std::string>();
+  CLI::Option* asked =
+      command->add_flag("--profile", *profile,
+                        "record some steps for chrome://tracing or Perfetto, into trace.json in the run "
+                        "folder or into FILE: --profile=FILE");
+  command->add_option("--profile-steps", *profile_steps, "the steps that --profile records, FIRST:LAST; default 3:5");
   command->allow_extras();
-  command->callback([command, flags, &run] {
+  command->callback([=, &run] {
     flags->overrides = command->remaining();
-    run = [flags] { return check_and_train(*flags); };
+    flags->profile = asked->count() > 0;
+    if (*profile != "true") flags->profile_file = *profile;  // "true" is the flag without a value
+    run = [flags, profile_steps] {
+      if (!profile_steps->empty()) flags->profile_steps = parse_profile_steps(*profile_steps);
+      return check_and_train(*flags);
+    };
   });
 }
 

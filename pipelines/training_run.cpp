@@ -1,5 +1,6 @@
 #include "pipelines/training_run.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -13,12 +14,12 @@
 #include "core/observe/progress.h"
 #include "core/parallel/memory_meter.h"
 #include "pipelines/evaluator.h"
+#include "pipelines/machine.h"
 #include "pipelines/parallel_section.h"
 #include "pipelines/plan.h"
 #include "pipelines/run_folder.h"
 
 namespace loom {
-namespace {}  // namespace
 
 std::string TrainFlags::recipe_file() const { return resume.empty() ? recipe : resolved_recipe_of(resume); }
 
@@ -27,6 +28,9 @@ TrainingRun::TrainingRun(const TrainFlags& flags, Communicator& comm) : comm_(co
   job_ = make_job(flags.recipe_file(), flags.overrides, comm_);
   const ConfigValue& train = job_.recipe.train();
   steps_ = train.get_int("steps");
+  if (const auto& range = flags.profile_steps; range.has_value())
+    LOOM_CHECK_USER(range->first <= steps_, "--profile-steps ", range->first, ":", range->last,
+                    ": the run ends at step ", steps_);
   optimizer_ = make_optimizer(read_optimizer(train), job_.model->buffers());
   trainer_ = std::make_unique<Trainer>(*job_.model, *optimizer_,
                                        TrainerOptions{read_schedule(train, steps_), train.get_number("clip")});
@@ -35,6 +39,8 @@ TrainingRun::TrainingRun(const TrainFlags& flags, Communicator& comm) : comm_(co
   const ScopedTimeout patience(comm_, 0);  // ranks construct one after another
   comm_.barrier("training: set-up", world_group(comm_.world()));
   if (resumed_) restore();
+  if (leader() && flags.profile) open_profile(flags);
+  clock_ = std::make_unique<StepClock>(*job_.model);
 }
 
 void TrainingRun::open_run(const TrainFlags& flags) {
@@ -48,6 +54,22 @@ void TrainingRun::open_run(const TrainFlags& flags) {
   write_file_atomic(run_ + "/" + kResolvedRecipe, write_yaml(job_.recipe.tree));
   loader_ = make_loader(job_, std::move(sources), run_ + "/skips.jsonl");
   observer_ = std::make_unique<RunObserver>(job_, run_, samples);
+}
+
+void TrainingRun::open_profile(const TrainFlags& flags) {
+  const int64_t before = state_.step;
+  ProfileRange range;
+  if (flags.profile_steps.has_value()) {
+    range = *flags.profile_steps;
+    LOOM_CHECK_USER(range.last > before, "--profile-steps ", range.first, ":", range.last, ": the run goes on at step ",
+                    before + 1);
+  } else {
+    // A run of fewer steps shows those that it has.
+    range.first = std::max<int64_t>(1, std::min(before + range.first, steps_ - 2));
+    range.last = before + range.last;
+  }
+  const std::string file = flags.profile_file.empty() ? run_ + "/trace.json" : flags.profile_file;
+  profile_ = std::make_unique<StepProfile>(*job_.model, file, range);
 }
 
 void TrainingRun::restore() {
@@ -71,6 +93,7 @@ int TrainingRun::run() {
   try {
     start();
     while (state_.step < steps_ && (first_.has_value() || !stopped())) one_step();
+    if (profile_ != nullptr) profile_->finish();
     if (saved_ != state_.step) save();
   } catch (const std::exception& error) {
     if (leader()) {
@@ -113,23 +136,25 @@ bool TrainingRun::stopped() const { return alone() ? stop_requested() : stop_agr
 // Rank 0 may wait for its data as long as it likes; a rank that fails is noticed all the same.
 LoadedStep TrainingRun::next_step() {
   const ScopedTimeout patience(comm_, 0);
+  const ObservedAction action(job_.model->observer(), StepAction::data);
   return feed_->next();
 }
 
 void TrainingRun::one_step() {
-  const double start = system_clock_seconds() - first_seconds_;
+  if (profile_ != nullptr) profile_->begin_step(state_.step + 1);
+  clock_->begin_step(std::exchange(first_seconds_, 0));
   const LoadedStep loaded = first_.has_value() ? *std::exchange(first_, std::nullopt) : next_step();
-  first_seconds_ = 0;
-  const double ready = system_clock_seconds();
+  if (leader() && !costed_) observer_->set_startup(process_age_seconds());
   const StepStats stats = trainer_->step(loaded);
-  const StepTiming timing{system_clock_seconds() - start, ready - start};
+  const StepTime time = clock_->end_step();
+  if (profile_ != nullptr) profile_->end_step(stats.step);
   state_.step = stats.step;
-  state_.train_seconds += timing.seconds;
+  state_.train_seconds += time.seconds;
   state_.tokens += stats.tokens;
   state_.samples += stats.samples;
   stop_agreed_ = stats.stop;
   if (leader() && !costed_) learn_cost(loaded);
-  if (leader()) observer_->step_done(loaded.plan, stats, timing, *loader_, state_);
+  if (leader()) observer_->step_done(loaded.plan, stats, time, *loader_, state_);
   if (due(job_.recipe.eval().get_int("every"))) evaluate_together();
   if (leader()) observer_->end_step(*loader_);
   if (due(job_.recipe.checkpoint().get_int("every"))) save();
@@ -140,7 +165,7 @@ void TrainingRun::learn_cost(const LoadedStep& loaded) {
   costed_ = true;
   cost_ = try_step_cost(job_, loaded.plan);
   if (cost_ == nullptr) return;
-  observer_->set_step_flops([this](const StepPlan& plan) { return cost_->flops(plan); });
+  observer_->set_cost(cost_.get());
   if (!alone()) return;  // plans are of one rank
   observer_->set_plan(plan_rows(plan_memory(job_, batch_from_step(loaded)), job_));
 }

@@ -14,6 +14,7 @@
 #include "pipelines/run_observer.h"
 #include "pipelines/run_state.h"
 #include "pipelines/step_cost.h"
+#include "pipelines/step_profile.h"
 
 namespace loom {
 
@@ -21,6 +22,9 @@ struct TrainFlags {
   std::string recipe, run, resume;  // with resume, the recipe is the run's own
   bool replace = false;
   int loopback = 1;  // ranks, as threads of this process
+  bool profile = false;
+  std::string profile_file;                   // "" = trace.json in the run folder
+  std::optional<ProfileRange> profile_steps;  // nothing = the third to the fifth step from the start
   std::vector<std::string> overrides;
 
   std::string recipe_file() const;
@@ -42,6 +46,7 @@ class TrainingRun {
   bool alone() const { return comm_.world() == 1; }
   bool stopped() const;
   void open_run(const TrainFlags& flags);  // rank 0: sources, folder, files
+  void open_profile(const TrainFlags& flags);
   void restore();
   void start();
   LoadedStep next_step();
@@ -64,7 +69,9 @@ class TrainingRun {
   std::vector<std::shared_ptr<Source>> eval_sources_;  // rank 0
   std::string run_;                                    // rank 0
   std::unique_ptr<StepCost> cost_;                     // rank 0, from the first step on
-  std::unique_ptr<RunObserver> observer_;              // rank 0
+  std::unique_ptr<StepProfile> profile_;               // rank 0, when asked for; outlives the clock
+  std::unique_ptr<StepClock> clock_;
+  std::unique_ptr<RunObserver> observer_;  // rank 0
   RunState state_;
   std::optional<LoadedStep> first_;  // read ahead of the loop, so that the head can tell of it; always consumed
   double first_seconds_ = 0;         // that reading it took

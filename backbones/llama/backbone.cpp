@@ -74,8 +74,11 @@ Block::Block(const Declarer& d, const Config& config)
       mlp_dropout_(d.site("mlp_dropout")) {}
 
 Tensor Block::operator()(const Tensor& x_TW, UnitContext& ctx) const {
-  const Tensor h_TW = x_TW + ctx.dropout(attention_(attention_norm_(x_TW, ctx), ctx), dropout_, attention_dropout_);
-  return h_TW + ctx.dropout(mlp_(mlp_norm_(h_TW, ctx), ctx), dropout_, mlp_dropout_);
+  const auto [x0_TW, n1_TW] = attention_norm_.add(x_TW, Tensor(), ctx);
+  const Tensor attended_TW = ctx.dropout(attention_(n1_TW, ctx), dropout_, attention_dropout_);
+  const auto [x1_TW, n2_TW] = mlp_norm_.add(x0_TW, attended_TW, ctx);
+  if (dropout_ == 0 || !ctx.training()) return mlp_.add(n2_TW, x1_TW, ctx);
+  return x1_TW + ctx.dropout(mlp_(n2_TW, ctx), dropout_, mlp_dropout_);
 }
 
 Head::Head(const Declarer& d, const Config& config, Param embedding)

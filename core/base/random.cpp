@@ -1,7 +1,5 @@
 #include "core/base/random.h"
 
-#include <cmath>
-
 namespace loom {
 namespace {
 
@@ -33,15 +31,15 @@ Philox::Philox(const RandomKey& key) {
   h = mix_hash(h, key.step);
   const uint64_t low = mix_hash(mix_hash(h, key.sample), key.occurrence);
   const uint64_t high = mix_hash(mix_hash(h ^ 0xA5A5A5A5A5A5A5A5ull, key.occurrence), key.sample);
-  key_[0] = static_cast<uint32_t>(low);
-  key_[1] = static_cast<uint32_t>(low >> 32);
-  high_[0] = static_cast<uint32_t>(high);
-  high_[1] = static_cast<uint32_t>(high >> 32);
+  key_.key[0] = static_cast<uint32_t>(low);
+  key_.key[1] = static_cast<uint32_t>(low >> 32);
+  key_.high[0] = static_cast<uint32_t>(high);
+  key_.high[1] = static_cast<uint32_t>(high >> 32);
 }
 
 std::array<uint32_t, 4> Philox::block(uint64_t counter) const {
-  uint32_t c[4] = {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), high_[0], high_[1]};
-  uint32_t k0 = key_[0], k1 = key_[1];
+  uint32_t c[4] = {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), key_.high[0], key_.high[1]};
+  uint32_t k0 = key_.key[0], k1 = key_.key[1];
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = 0xD2511F53ull * c[0];
     const uint64_t p1 = 0xCD9E8D57ull * c[2];
@@ -55,19 +53,6 @@ std::array<uint32_t, 4> Philox::block(uint64_t counter) const {
     k1 += 0xBB67AE85u;
   }
   return {c[0], c[1], c[2], c[3]};
-}
-
-double Philox::uniform(uint64_t index) const {
-  const auto b = block(index);
-  const uint64_t bits53 = ((static_cast<uint64_t>(b[0]) << 32) | b[1]) >> 11;
-  return static_cast<double>(bits53) * 0x1.0p-53;
-}
-
-double Philox::normal(uint64_t index) const {
-  const auto b = block(index);
-  const double u1 = (static_cast<double>(((static_cast<uint64_t>(b[0]) << 32) | b[1]) >> 11) + 1.0) * 0x1.0p-53;
-  const double u2 = static_cast<double>(((static_cast<uint64_t>(b[2]) << 32) | b[3]) >> 11) * 0x1.0p-53;
-  return std::sqrt(-2.0 * std::log(u1)) * std::cos(6.283185307179586476925 * u2);
 }
 
 uint64_t Philox::below(uint64_t bound, uint64_t index) const {

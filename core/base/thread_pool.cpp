@@ -31,10 +31,10 @@ void TaskState::wait_and_rethrow() {
 
 }  // namespace detail
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads, std::function<void()> first) {
   LOOM_CHECK(threads >= 1, "a pool of ", threads, " threads");
   threads_.reserve(static_cast<std::size_t>(threads));
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this, first] { work(first); });
 }
 
 ThreadPool::~ThreadPool() {
@@ -54,8 +54,9 @@ void ThreadPool::push(std::shared_ptr<detail::TaskState> state, std::function<vo
   wake_.notify_one();
 }
 
-void ThreadPool::work() {
+void ThreadPool::work(const std::function<void()>& first) {
   in_worker = true;
+  if (first) first();
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });

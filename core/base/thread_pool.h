@@ -64,7 +64,8 @@ class Task {
 
 class ThreadPool {
  public:
-  explicit ThreadPool(int threads);
+  // Each thread runs `first` before its first task.
+  explicit ThreadPool(int threads, std::function<void()> first = {});
   ~ThreadPool();  // finishes what was submitted, then joins
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -95,7 +96,7 @@ class ThreadPool {
     std::function<void()> run;
   };
   void push(std::shared_ptr<detail::TaskState> state, std::function<void()> run);
-  void work();
+  void work(const std::function<void()>& first);
 
   std::mutex mutex_;
   std::condition_variable wake_, idle_;

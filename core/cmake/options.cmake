@@ -1,8 +1,8 @@
 # Compile flags of our own code: one interface target that every target of the tree links.
 add_library(loom_options INTERFACE)
 target_compile_features(loom_options INTERFACE cxx_std_20)
-target_compile_options(loom_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror
-  -fno-math-errno)
+target_compile_options(loom_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
+  $<$<BOOL:${OMNILOOM_WARNINGS_ARE_ERRORS}>:-Werror> -fno-math-errno)
 # gcc 12 reports impossible overlaps inside std::string's own insert and operator+ (its bug 105329).
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(loom_options INTERFACE -Wno-restrict)

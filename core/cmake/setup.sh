@@ -1,5 +1,5 @@
 #!/bin/bash
-# What the build needs, installed or named: setup.sh [build|demo|test|lint|fuzz]. Quick when nothing is missing: one dpkg-query, a few
+# What the build needs, installed or named: setup.sh [build|demo|test|bench|lint|fuzz]. Quick when nothing is missing: one dpkg-query, a few
 # stats, no network. Exit code 5 when something is missing that only the user can bring.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -15,9 +15,13 @@ case "$purpose" in
     packages+=(dataset-fashion-mnist libgtest-dev python3)
     [ -n "${OMNILOOM_TEST_PYTHON:-}" ] || packages+=(python3-venv)
     ;;
+  bench)
+    packages+=(libbenchmark-dev python3)
+    [ -n "${OMNILOOM_BENCH_PYTHON:-}" ] || packages+=(python3-venv)
+    ;;
   lint) packages+=(git clang-format clang-tidy libgtest-dev) ;;
   fuzz) packages+=(clang libclang-rt-dev python3) ;;
-  *) echo "setup.sh: unknown purpose '$purpose'; expected build, demo, test, lint or fuzz" >&2; exit 2 ;;
+  *) echo "setup.sh: unknown purpose '$purpose'; expected build, demo, test, bench, lint or fuzz" >&2; exit 2 ;;
 esac
 
 fail() {
@@ -105,41 +109,65 @@ if [ -z "$torch" ]; then
   [ -n "$torch" ] || fail "torch was installed, but .deps/venv holds no libtorch_cpu.so"
 fi
 
-# ---- For tests, a Python with packages that Omniloom's files and pixels are compared with
-find_test_python() {
-  local wanted=(PIL tokenizers tensorboard numpy) name
-  if [ -n "${OMNILOOM_TEST_PYTHON:-}" ]; then
-    local missing path
-    path=$(command -v "$OMNILOOM_TEST_PYTHON") || fail "OMNILOOM_TEST_PYTHON=$OMNILOOM_TEST_PYTHON: no such program"
-    missing=$("$OMNILOOM_TEST_PYTHON" -c 'import importlib.util, sys
-print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])' "${wanted[@]}" 2>/dev/null) ||
-      fail "OMNILOOM_TEST_PYTHON=$OMNILOOM_TEST_PYTHON is no Python 3"
-    [ -z "$missing" ] || fail "OMNILOOM_TEST_PYTHON=$OMNILOOM_TEST_PYTHON lacks $missing; unset it, and set-up installs them"
+# ---- A Python with the packages that Omniloom is compared with
+# find_python VARIABLE FOLDER NAME...: the interpreter that the variable names, checked; else that of the virtual environment in
+# FOLDER once it holds every package; else nothing.
+find_python() {
+  local variable=$1 folder=$2 name missing path
+  local given=${!variable:-}
+  shift 2
+  if [ -n "$given" ]; then
+    path=$(command -v "$given") || fail "$variable=$given: no such program"
+    missing=$("$given" -c 'import importlib.util, sys
+print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])' "$@" 2>/dev/null) ||
+      fail "$variable=$given is no Python 3"
+    [ -z "$missing" ] || fail "$variable=$given lacks $missing; unset it, and set-up installs them"
     echo "$(cd "$(dirname "$path")" && pwd)/$(basename "$path")"
     return
   fi
-  for name in "${wanted[@]}"; do
-    compgen -G ".deps/test-venv/lib/python3*/site-packages/$name/__init__.py" >/dev/null || return 0
+  for name in "$@"; do
+    compgen -G "$folder/lib/python3*/site-packages/$name/__init__.py" >/dev/null || return 0
   done
-  echo "$PWD/.deps/test-venv/bin/python"
+  echo "$PWD/$folder/bin/python"
+}
+
+# install_python VARIABLE FOLDER PACKAGE...: into a virtual environment, by pip's own settings.
+install_python() {
+  local variable=$1 folder=$2
+  shift 2
+  echo "pip's own settings (index, cache, proxy) are used. To use a Python that has them instead, interrupt and run:"
+  echo "make $purpose $variable=/path/to/python"
+  [ -x "$folder/bin/pip" ] || python3 -m venv "$folder" || fail "cannot make $folder; is python3-venv installed?"
+  "$folder/bin/pip" install --disable-pip-version-check --progress-bar off --quiet "$@" ||
+    fail "pip could not install them; give a Python of your own: make $purpose $variable=/path/to/python"
 }
 
 mkdir -p .deps
-if [ "$purpose" = test ]; then
-  test_python=$(find_test_python)
-  if [ -z "$test_python" ]; then
-    echo "For tests, pip installs pillow, tokenizers, tensorboard and numpy into .deps/test-venv: about 60 MB to download, 0.25 GB on"
-    echo "disk. pip's own settings (index, cache, proxy) are used. To use a Python that has them instead, interrupt and run:"
-    echo "make test OMNILOOM_TEST_PYTHON=/path/to/python"
-    [ -x .deps/test-venv/bin/pip ] || python3 -m venv .deps/test-venv ||
-      fail "cannot make .deps/test-venv; is python3-venv installed?"
-    .deps/test-venv/bin/pip install --disable-pip-version-check --progress-bar off --quiet 'pillow>=12,<14' 'tokenizers>=0.22,<0.24' \
-      'tensorboard>=2.20,<3' 'numpy>=2,<3' ||
-      fail "pip could not install them; give a Python of your own: make test OMNILOOM_TEST_PYTHON=/path/to/python"
-    test_python=$(find_test_python)
-    [ -n "$test_python" ] || fail "pip was content, but .deps/test-venv lacks a package"
+case "$purpose" in
+  test)
+    wanted=(OMNILOOM_TEST_PYTHON .deps/test-venv)
+    needed=(PIL tokenizers tensorboard numpy)
+    wheels=('pillow>=12,<14' 'tokenizers>=0.22,<0.24' 'tensorboard>=2.20,<3' 'numpy>=2,<3')
+    size="For tests, pip installs pillow, tokenizers, tensorboard and numpy into .deps/test-venv: about 60 MB to download, 0.25 GB on disk."
+    ;;
+  bench)
+    wanted=(OMNILOOM_BENCH_PYTHON .deps/bench-venv)
+    needed=(torch transformers numpy PIL)
+    wheels=("torch==$torch_version" 'transformers>=5,<6' 'numpy>=2,<3' 'pillow>=12,<14')
+    size="For the bench, pip installs torch $torch_version, transformers, numpy and pillow into .deps/bench-venv: about 0.25 GB to download and
+1.1 GB on disk with a CPU build of torch, 3 GB and more from an index that only has the CUDA build."
+    ;;
+  *) wanted=() ;;
+esac
+if [ ${#wanted[@]} -gt 0 ]; then
+  python=$(find_python "${wanted[@]}" "${needed[@]}")
+  if [ -z "$python" ]; then
+    echo "$size"
+    install_python "${wanted[@]}" "${wheels[@]}"
+    python=$(find_python "${wanted[@]}" "${needed[@]}")
+    [ -n "$python" ] || fail "pip was content, but ${wanted[1]} lacks a package"
   fi
-  echo "$test_python" >.deps/test-python
+  echo "$python" >.deps/$purpose-python
 fi
 
 if [ "$(cat .deps/torch-prefix 2>/dev/null || true)" != "$torch" ]; then

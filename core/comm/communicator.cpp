@@ -4,6 +4,7 @@
 #include "core/comm/communicator.h"
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -49,6 +50,17 @@ void check_parts(std::string_view what, const char* many_name, const Tensor& man
   LOOM_CHECK(many.scalar_type() == one.scalar_type(), "'", what, "': ", many_name, " is ", many.scalar_type(), ", ",
              one_name, " ", one.scalar_type());
 }
+
+// Tells profilers and clocks, if there are any.
+class Recorded {
+ public:
+  explicit Recorded(std::string_view what) : record_(at::RecordScope::FUNCTION) {
+    if (record_.isActive()) record_.before(concat("loom::comm ", what));
+  }
+
+ private:
+  at::RecordFunction record_;
+};
 
 // A world of one.
 class Alone final : public Communicator {
@@ -106,7 +118,13 @@ Pending Communicator::post(CommKind kind, std::string_view what, const std::vect
                            const std::vector<Message>& receives) {
   count(kind, 0, bytes_of(sends));
   if (sends.empty() && receives.empty()) return {};
-  return do_exchange(what, sends, receives);
+  const Recorded record(what);
+  auto posted = std::make_shared<Pending>(do_exchange(what, sends, receives));
+  if (!posted->active()) return {};
+  return Pending([posted, name = std::string(what)] {
+    const Recorded wait(name);
+    posted->wait();
+  });
 }
 
 void Communicator::check_group(std::string_view what, const RankGroup& group) const {

@@ -1,6 +1,6 @@
 #pragma once
 // A picture file as it is: decoded, turned as its EXIF orientation says, not resized. Pixels equal those of PIL's
-// convert("RGB") (grey stays grey). The only user of OpenCV is picture.cpp.
+// convert("RGB") (grey stays grey). The only user of OpenCV is picture_opencv.cpp.
 #include <cstdint>
 #include <string>
 #include <string_view>

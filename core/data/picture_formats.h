@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/base/tensor.h"
+#include "core/data/picture.h"
 #include "core/data/picture_bytes.h"
 #include "core/data/picture_header.h"
 
@@ -31,6 +32,10 @@ int exif_orientation(std::string_view block);
 // A complete PNG without anything that says how to colour or describe it, its checksums tested: libpng then has nothing
 // to print. Damaged when a checksum is wrong.
 std::string plain_png(std::string_view bytes);
+// Pixels of a complete file of any format but PNM, uint8 [height, width, 1 or 3], RGB, as stored. UserError when its
+// contents are damaged.
+Tensor decode_pixels(std::string_view bytes, const PictureHeader& header, const std::string& name,
+                     const PictureOptions& options);
 // Pixels of a complete PNM, uint8 [height, width, 1 or 3]; any maximum becomes 255.
 Tensor decode_pnm(std::string_view bytes);
 

@@ -3,6 +3,9 @@
 #include "core/model/bound_component.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
 
 #include "core/base/error.h"
 #include "core/base/random.h"
@@ -28,16 +31,44 @@ int64_t first_element(const BufferEntry& entry) {
 
 template <class Scalar>
 void fill(Scalar* out, int64_t first, int64_t n, const Init& init, const Philox& random) {
-  for (int64_t i = 0; i < n; ++i) {
-    double value = init.scale;
-    const auto index = static_cast<uint64_t>(first + i);
-    if (init.kind == Init::Kind::normal) value = init.scale * random.normal(index);
-    if (init.kind == Init::Kind::uniform) value = init.scale * (2 * random.uniform(index) - 1);
-    out[i] = static_cast<Scalar>(value);
-  }
+  constexpr int64_t kChunk = 1024;
+  at::parallel_for(0, n, 16 * kChunk, [&](int64_t begin, int64_t end) {
+    double numbers[kChunk];
+    for (int64_t at = begin; at < end; at += kChunk) {
+      const int64_t count = std::min(kChunk, end - at);
+      const auto index = static_cast<uint64_t>(first + at);
+      if (init.kind == Init::Kind::normal) random.normals(index, numbers, count);
+      if (init.kind == Init::Kind::uniform) random.uniforms(index, numbers, count);
+      for (int64_t i = 0; i < count; ++i) {
+        double value = init.scale;
+        if (init.kind == Init::Kind::normal) value *= numbers[i];
+        if (init.kind == Init::Kind::uniform) value *= 2 * numbers[i] - 1;
+        out[at + i] = static_cast<Scalar>(value);
+      }
+    }
+  });
 }
 
 }  // namespace
+
+// Autograd may call from a thread of its own, so all that it needs hangs on the component.
+class BoundComponent::ParamSink final : public GradientSink {
+ public:
+  ParamSink(BoundComponent& component, Place place) : component_(component), place_(place) {}
+
+  GradientTarget open() override {
+    LOOM_CHECK(component_.sink_pool_ != nullptr, place_.buffer->params()[place_.entry].name,
+               ": a gradient is added outside of the backward of its unit");
+    GradientPlace place = place_.buffer->open_gradient(place_.entry, *component_.sink_pool_);
+    return {std::move(place.sum), place.fresh};
+  }
+
+ private:
+  BoundComponent& component_;
+  Place place_;
+};
+
+BoundComponent::~BoundComponent() = default;
 
 BoundComponent::BoundComponent(std::shared_ptr<Component> component, Declarations declarations, BindOptions options)
     : component_(std::move(component)),
@@ -74,6 +105,12 @@ BoundComponent::BoundComponent(std::shared_ptr<Component> component, Declaration
       }
     }
   }
+  sinks_.resize(places_.size());
+  for (size_t p = 0; p < places_.size() && options_.master == options_.compute; ++p) {
+    if (!places_[p].buffer->trainable()) continue;
+    owned_sinks_.push_back(std::make_unique<ParamSink>(*this, places_[p]));
+    sinks_[p] = owned_sinks_.back().get();
+  }
   for (const UnitDecl& unit : declarations_.units) {
     std::vector<UnitBuffer*>& reads = reads_.emplace_back();
     for (const int param : unit.params) {
@@ -99,8 +136,10 @@ void BoundComponent::init_weights(uint64_t seed) {
       const BufferEntry& entry = buffer->entries()[e];
       if (entry.adopted.defined()) continue;  // keeps the values its module was built with
       const Init& init = declarations_.params[entry.param].init;
-      Tensor value = buffer->master_of(e);
-      if (value.is_meta()) continue;
+      Tensor master = buffer->master_of(e);
+      if (master.is_meta()) continue;
+      // Drawn on the host, so that a seed gives the same weights on every device.
+      const Tensor value = master.is_cpu() ? master : at::empty(master.sizes(), master.options().device(at::kCPU));
       const Philox random({seed, Purpose::init, hash_name(entry.name)});
       const int64_t first = first_element(entry);
       if (value.scalar_type() == at::kDouble) {
@@ -108,6 +147,7 @@ void BoundComponent::init_weights(uint64_t seed) {
       } else {
         fill(value.data_ptr<float>(), first, entry.numel, init, random);
       }
+      if (!value.is_same(master)) master.copy_(value);
     }
     buffer->master_written();
   }
@@ -137,6 +177,12 @@ std::vector<int> BoundComponent::trainable_params(int unit) const {
     if (places_[param].buffer->trainable()) out.push_back(param);
   }
   return out;
+}
+
+void BoundComponent::zero_gradients() {
+  for (const auto& buffer : buffers_) {
+    if (buffer->trainable()) buffer->zero_gradient();
+  }
 }
 
 void BoundComponent::accumulate(int param, const Tensor& gradient, SlabPool& pool) {

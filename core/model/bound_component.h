@@ -10,6 +10,7 @@
 
 #include "core/model/component.h"
 #include "core/nn/declare.h"
+#include "core/nn/gradient_sink.h"
 #include "core/parallel/unit_buffer.h"
 
 namespace loom {
@@ -30,6 +31,9 @@ class BoundComponent {
  public:
   // `declarations` was filled by the component's constructor.
   BoundComponent(std::shared_ptr<Component> component, Declarations declarations, BindOptions options);
+  ~BoundComponent();
+  BoundComponent(const BoundComponent&) = delete;
+  BoundComponent& operator=(const BoundComponent&) = delete;
 
   Component& component() { return *component_; }
   const Declarations& declarations() const { return declarations_; }
@@ -45,8 +49,23 @@ class BoundComponent {
   uint64_t generation(int unit) const;                         // of all that it reads
   const std::vector<Tensor>& bound() const { return bound_; }  // by Param index
   std::vector<int> trainable_params(int unit) const;           // Param indices that receive gradients
-  // Gradients: into local memory as contributions come; reduced over ranks when the last unit in backward order that
-  // reads a buffer is done; once per step over replicas.
+  // Gradients: into local memory as contributions come, by sinks or by accumulate(); reduced over ranks when the last
+  // unit in backward order that reads a buffer is done; once per step over replicas.
+  void zero_gradients();
+  // By Param index, for the runs that a backward follows. Null where nothing can be added in place: frozen parameters,
+  // and those whose gradients come in another dtype than they are summed in.
+  const std::vector<GradientSink*>& sinks() const { return sinks_; }
+  // Sinks may be opened, and take memory from `pool`, for the rest of the scope.
+  class Sinking {
+   public:
+    Sinking(BoundComponent& component, SlabPool& pool) : component_(component) { component.sink_pool_ = &pool; }
+    ~Sinking() { component_.sink_pool_ = nullptr; }
+    Sinking(const Sinking&) = delete;
+    Sinking& operator=(const Sinking&) = delete;
+
+   private:
+    BoundComponent& component_;
+  };
   void accumulate(int param, const Tensor& gradient, SlabPool& pool);
   void reduce_gradients(int unit, SlabPool& pool);
   void finish_gradients();
@@ -69,6 +88,7 @@ class BoundComponent {
     UnitBuffer* buffer = nullptr;
     size_t entry = 0;
   };
+  class ParamSink;
 
   std::shared_ptr<Component> component_;
   Declarations declarations_;
@@ -78,6 +98,9 @@ class BoundComponent {
   std::vector<std::vector<UnitBuffer*>> reads_;    // by unit
   std::vector<std::vector<UnitBuffer*>> reduces_;  // by unit: buffers whose last contribution in a pass is its
   std::vector<Tensor> bound_;
+  std::vector<std::unique_ptr<GradientSink>> owned_sinks_;
+  std::vector<GradientSink*> sinks_;  // by Param index
+  SlabPool* sink_pool_ = nullptr;     // null = no backward is running
   StateTable states_;
   Communicator* comm_;
 };

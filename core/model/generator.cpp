@@ -24,14 +24,15 @@ std::vector<int64_t> pick_tokens(const Tensor& logits, const std::vector<uint64_
                                  const Sampling& sampling) {
   std::vector<int64_t> out;
   if (sampling.temperature <= 0) {
-    const Tensor best = logits.argmax(1);
+    const Tensor best = logits.argmax(1).cpu();
     out.assign(best.const_data_ptr<int64_t>(), best.const_data_ptr<int64_t>() + best.size(0));
     return out;
   }
+  const Tensor host = logits.cpu();
   for (size_t row = 0; row < keys.size(); ++row) {
     const Philox random({.seed = sampling.seed, .purpose = Purpose::sample, .sample = keys[row]});
     out.push_back(
-        pick_token(logits[static_cast<int64_t>(row)], sampling, random.uniform(static_cast<uint64_t>(position))));
+        pick_token(host[static_cast<int64_t>(row)], sampling, random.uniform(static_cast<uint64_t>(position))));
   }
   return out;
 }

@@ -1,12 +1,12 @@
 #include "core/model/model_batch.h"
 
-#include <ATen/ATen.h>
+#include "core/base/upload.h"
 
 namespace loom {
 
 ModelBatch to_device(ModelBatch batch, c10::Device device) {
   const auto move = [device](Tensor& tensor) {
-    if (tensor.defined()) tensor = tensor.to(device);
+    if (tensor.defined()) tensor = upload(tensor, device);
   };
   move(batch.tokens);
   move(batch.loss_rows);

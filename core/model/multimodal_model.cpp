@@ -97,9 +97,7 @@ void MultimodalModel::init_weights(uint64_t seed) {
 }
 
 void MultimodalModel::zero_gradients() {
-  for (UnitBuffer* buffer : buffers()) {
-    if (buffer->trainable()) buffer->gradient().zero_();
-  }
+  for (BoundComponent* component : components()) component->zero_gradients();
 }
 
 void MultimodalModel::finish_gradients() {

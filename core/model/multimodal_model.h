@@ -65,9 +65,9 @@ class MultimodalModel {
   void release_weights();
   Communicator& comm() const;
   c10::Device device() const { return parts_.backbone->device(); }
-  // Is told what later passes do; null = nobody. Must outlive them.
-  void observe(StepObserver* observer) { observer_ = observer; }
-  StepObserver* observer() const { return observer_; }
+  // Who is told what later steps do; they must outlive these or be removed.
+  StepObservers& observers() { return observers_; }
+  StepObserver* observer() { return observers_.empty() ? nullptr : &observers_; }  // null = nobody listens
   const SlabPool& slabs() const { return pool_; }
   Encoder& encoder(const std::string& modality);
   const Encoder& encoder(const std::string& modality) const;
@@ -98,7 +98,7 @@ class MultimodalModel {
   std::vector<std::string> modalities_;
   std::map<std::string, std::vector<BridgeTarget>> targets_;
   SlabPool pool_;
-  StepObserver* observer_ = nullptr;
+  StepObservers observers_;
 };
 
 }  // namespace loom

@@ -161,13 +161,15 @@ MicrobatchResult MultimodalModel::forward_backward(const ModelBatch& batch, int6
   Pass pass;
   TapeContext context;
   context.seed = seed_;
-  context.observer = observer_;
+  context.observer = observer();
   context.step = step;
   const Tensor logprob = run(pass, batch, context).at("logprob");
 
   MicrobatchResult result;
   result.supervised = batch.targets.size(0);
-  result.loss_sum = -value_of(logprob.to(at::kDouble).sum());
+  // Read at the end: a GPU is not waited for between forward and backward.
+  const Tensor loss_sum = logprob.to(at::kDouble).sum();
+  std::vector<std::pair<InteriorLoss, double>> interior;  // with its factor
   const auto scale = [&](Denominator d) {
     if (d == Denominator::supervised_tokens) return 1.0 / denominators.supervised_tokens;
     if (d == Denominator::samples) return 1.0 / denominators.samples;
@@ -176,8 +178,7 @@ MicrobatchResult MultimodalModel::forward_backward(const ModelBatch& batch, int6
   };
   pass.each([&](Tape& tape) {
     tape.scale_losses(scale);
-    for (const InteriorLoss& loss : tape.losses())
-      result.interior[loss.name] += value_of(loss.sum) * scale(loss.denominator);
+    for (const InteriorLoss& loss : tape.losses()) interior.emplace_back(loss, scale(loss.denominator));
   });
 
   StreamMap gradients{{"logprob", at::full_like(logprob, -scale(Denominator::supervised_tokens))}};
@@ -187,11 +188,15 @@ MicrobatchResult MultimodalModel::forward_backward(const ModelBatch& batch, int6
   }
   for (auto& [modality, branch] : pass.branches) decode_backward(branch, modality, batch.items.at(modality));
   pass.each([&](Tape& tape) { result.counters += tape.counters(); });
+  result.loss_sum = -value_of(loss_sum);
+  for (const auto& [loss, factor] : interior) result.interior[loss.name] += value_of(loss.sum) * factor;
   if (fault(Fault::state_per_microbatch)) end_step();
   return result;
 }
 
-BatchScores MultimodalModel::score(const ModelBatch& batch) {
+BatchScores MultimodalModel::score(const ModelBatch& given) {
+  const ModelBatch moved = device().is_cpu() ? ModelBatch{} : to_device(given, device());
+  const ModelBatch& batch = device().is_cpu() ? given : moved;
   Pass pass;
   TapeContext context;
   context.phase = Phase::evaluate;
@@ -200,7 +205,9 @@ BatchScores MultimodalModel::score(const ModelBatch& batch) {
   return {streams.at("logprob"), correct != streams.end() ? correct->second : Tensor()};
 }
 
-Tensor MultimodalModel::logits(const ModelBatch& batch, KvCache& cache) {
+Tensor MultimodalModel::logits(const ModelBatch& given, KvCache& cache) {
+  const ModelBatch moved = device().is_cpu() ? ModelBatch{} : to_device(given, device());
+  const ModelBatch& batch = device().is_cpu() ? given : moved;
   Pass pass;
   TapeContext context;
   context.phase = Phase::generate;

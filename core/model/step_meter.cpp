@@ -85,12 +85,12 @@ StepMeter::StepMeter(MultimodalModel& model)
   at::RecordFunctionCallback callback(&before_operation, &after_operation);
   callback.needsInputs(true).needsOutputs(true).scopes({at::RecordScope::FUNCTION});
   callback_ = at::addThreadLocalCallback(callback);
-  model_.observe(this);
+  model_.observers().add(*this);
   restart();
 }
 
 StepMeter::~StepMeter() {
-  model_.observe(nullptr);
+  model_.observers().remove(*this);
   at::removeCallback(callback_);
 }
 

@@ -4,6 +4,7 @@
 #include "core/model/tape.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "core/base/error.h"
@@ -24,6 +25,39 @@ std::string without_values(const std::string& line) {
   if (line.find("_local_scalar_dense") != std::string::npos) return "it asks a tensor for its value (item)";
   return end == std::string::npos ? line : line.substr(begin, end - begin) + " has no implementation for them";
 }
+
+// Nobody else sees this memory, so it may be written.
+bool owned(const Tensor& x) {
+  return x.use_count() == 1 && x.has_storage() && x.storage().use_count() == 1 && x.is_non_overlapping_and_dense();
+}
+
+// sum += gradient without new memory where either of them is ours.
+void add_into(Tensor& sum, Tensor gradient) {
+  if (!sum.defined()) {
+    sum = std::move(gradient);
+  } else if (sum.scalar_type() != gradient.scalar_type()) {
+    sum = sum + gradient;
+  } else if (owned(sum)) {
+    sum.add_(gradient);
+  } else if (owned(gradient)) {
+    sum = gradient.add_(sum);
+  } else {
+    sum = sum + gradient;
+  }
+}
+
+// Autograd gives the operations of a GPU to a thread of its own; observers and counters know only this one.
+class OnThisThread {
+ public:
+  OnThisThread() : before_(state().get_multithreading_enabled()) { state().set_multithreading_enabled(false); }
+  ~OnThisThread() { state().set_multithreading_enabled(before_); }
+  OnThisThread(const OnThisThread&) = delete;
+  OnThisThread& operator=(const OnThisThread&) = delete;
+
+ private:
+  static c10::AutogradState& state() { return c10::AutogradState::get_tls_state(); }
+  bool before_;
+};
 
 }  // namespace
 
@@ -122,6 +156,7 @@ void Tape::run_unit(Entry& entry, bool recomputing) {
   ContextState state;
   state.declarations = &component_.declarations();
   state.bound = &component_.bound();
+  if (grad) state.sinks = &component_.sinks();
   state.states = &component_.states();
   state.comm = &component_.comm();
   state.partitions = context_.partitions;
@@ -259,17 +294,31 @@ void Tape::backward(int unit, StreamMap& gradients) {
   }
   const std::vector<int> params = component_.trainable_params(unit);
   for (const int param : params) leaves.push_back(component_.bound()[param]);
+  // Whatever autograd does not need any more goes as early as possible.
+  output_gradients.clear();
+  entry.outputs.clear();
+  entry.losses.clear();
+  entry.kept = {};
   if (!roots.empty() && !leaves.empty()) {
     torch::autograd::variable_list found;
-    guarded(unit, "backward",
-            [&] { found = torch::autograd::grad(roots, leaves, root_gradients, false, false, true); });
+    {
+      const BoundComponent::Sinking sinking(component_, pool_);
+      guarded(unit, "backward", [&] {
+        const OnThisThread here;
+        found = torch::autograd::grad(roots, leaves, root_gradients, false, false, true);
+      });
+    }
+    roots.clear();
+    root_gradients.clear();
+    leaves.clear();
+    entry.streams = {};
     for (size_t i = 0; i < streams.size(); ++i) {
-      if (!found[i].defined()) continue;
-      Tensor& sum = gradients[streams[i]];
-      sum = sum.defined() ? sum + found[i] : found[i];
+      if (found[i].defined()) add_into(gradients[streams[i]], std::move(found[i]));
     }
     for (size_t i = 0; i < params.size(); ++i) {
-      if (found[streams.size() + i].defined()) component_.accumulate(params[i], found[streams.size() + i], pool_);
+      // Undefined: all of it went to the sink.
+      Tensor gradient = std::move(found[streams.size() + i]);
+      if (gradient.defined()) component_.accumulate(params[i], gradient, pool_);
     }
   }
   component_.reduce_gradients(unit, pool_);

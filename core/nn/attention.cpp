@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/nn/context.h"
 #include "core/nn/flops.h"
+#include "core/nn/ops/pieces.h"
 #include "core/nn/split_attention.h"
 
 namespace loom {
@@ -30,6 +31,30 @@ VarlenShape shape_of(const AttentionSpec& spec) {
 Tensor Attention::output() {
   LOOM_CHECK(q_.defined() && k_.defined() && v_.defined(), "attention needs query, key and value before output");
   return ctx_->run_attention(spec_, q_, k_, v_);
+}
+
+bool Attention::fuses(const Tensor& qkv) const {
+  const ContextState& state = ctx_->state_;
+  return spec_.kv_partition == "=" && !(state.cache != nullptr && spec_.causal) && backend_of(qkv) == Backend::cpu &&
+         (qkv.scalar_type() == at::kFloat || qkv.scalar_type() == at::kDouble) && qkv.dim() == 2 &&
+         qkv.is_contiguous() && ctx_->attention_plan(spec_)->alone();
+}
+
+Tensor Attention::fused(const Tensor& qkv, std::function<void(const Tensor& heads, bool inverse)> turn) {
+  const int64_t rows = ctx_->segments(spec_.partition).rows();
+  const int64_t columns = (spec_.heads + 2 * spec_.kv_heads) * spec_.head_dim;
+  LOOM_CHECK(fuses(qkv), "attention: fused() without fuses()");
+  if (qkv.size(0) != rows || qkv.size(1) != columns)
+    throw PluginError(concat("attention: qkv ", qkv.sizes(), "; expected [", rows, ", ", columns, "]"));
+  ContextState& state = ctx_->state_;
+  if (FlopSink* sink = flop_sink(); sink != nullptr && !state.recomputing) sink->attends(spec_);
+  const bool keeps = state.kept != nullptr && !state.recomputing, reuses = state.kept != nullptr && !keeps;
+  const VarlenResult* kept = reuses ? &UnitContext::next(state.kept->attention, ctx_->next_kept_attention_) : nullptr;
+  VarlenResult computed;
+  Tensor out = fused_attention(qkv, std::move(turn), ctx_->attention_plan(spec_)->local, shape_of(spec_), kept,
+                               keeps ? &computed : nullptr);
+  if (keeps) state.kept->attention.push_back(std::move(computed));
+  return out;
 }
 
 Attention UnitContext::attention(AttentionSpec spec) {

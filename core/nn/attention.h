@@ -2,6 +2,7 @@
 // Attention as a service of the unit context: the layer says which heads and which partition, and hands in q, k, v as
 // soon as each is projected; who exchanges what with whom, packing and the KV cache stay behind it.
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -30,6 +31,13 @@ class Attention {
   void key(Tensor k) { k_ = std::move(k); }
   void value(Tensor v) { v_ = std::move(v); }
   Tensor output();
+
+  // In place of these calls, for a fused projection: may fused() be called? Self attention that is this rank's alone,
+  // without a cache, where the pieces of the CPU are in use.
+  bool fuses(const Tensor& qkv) const;
+  // qkv [rows, q | k | v] belongs to the attention from now on. `turn` (may be empty) changes the columns of q and k
+  // where they are, or their gradients back.
+  Tensor fused(const Tensor& qkv, std::function<void(const Tensor& heads, bool inverse)> turn);
 
  private:
   friend class UnitContext;

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/upload.h"
 #include "core/comm/communicator.h"
 #include "core/nn/substitute.h"
 
@@ -97,7 +98,8 @@ const Segments& UnitContext::segments(std::string_view partition) const {
 
 Tensor UnitContext::positions(std::string_view partition) const {
   const Segments& s = segments(partition);
-  return at::tensor(at::ArrayRef<int64_t>(s.positions), at::kLong).view({s.rows(), s.position_axes}).to(state_.device);
+  const Tensor host = at::tensor(at::ArrayRef<int64_t>(s.positions), at::kLong).view({s.rows(), s.position_axes});
+  return upload(host, state_.device);
 }
 
 Tensor UnitContext::dropout(const Tensor& x, double p, Site site, std::string_view partition) const {
@@ -106,9 +108,10 @@ Tensor UnitContext::dropout(const Tensor& x, double p, Site site, std::string_vi
   const Segments& s = segments(partition);
   check_rows("dropout", x, s, partition);
   const int64_t width = x.size(1);
-  const Tensor mask = at::empty({s.rows(), width}, x.options().dtype(at::kFloat));
+  const at::TensorOptions memory = x.options().dtype(at::kFloat);
+  const Tensor mask = at::empty({s.rows(), width}, x.is_meta() ? memory : memory.device(at::kCPU));
   if (!mask.is_meta()) draw_mask(mask.mutable_data_ptr<float>(), s, width, p, site);
-  return x * mask.to(x.scalar_type());
+  return x * upload(mask, x.device()).to(x.scalar_type());
 }
 
 // In the order of rows: 0 with probability p, else 1 / (1 - p).

@@ -18,17 +18,20 @@ struct Holder : torch::CustomClassHolder {
 };
 
 struct Operation : torch::autograd::Function<Operation> {
-  static Tensor forward(AutogradContext* ctx, at::TensorList inputs, const Tensor* output, std::vector<Tensor>* saved,
-                        BackwardFunction* backward) {
+  static variable_list forward(AutogradContext* ctx, at::TensorList inputs, const std::vector<Tensor>* outputs,
+                               std::vector<Tensor>* saved, BackwardFunction* backward) {
+    // A single output always has a gradient; of several, one may have none, and zeros would cost a pass over memory.
+    ctx->set_materialize_grads(outputs->size() == 1);
     ctx->saved_data["inputs"] = static_cast<int64_t>(inputs.size());
     ctx->save_for_backward(std::move(*saved));
     ctx->saved_data["backward"] = c10::IValue::make_capsule(c10::make_intrusive<Holder>(std::move(*backward)));
-    return *output;
+    return *outputs;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     BackwardCall call;
-    call.grad = std::move(grads[0]);
+    call.grad = grads[0];
+    call.grads = std::move(grads);
     call.saved = ctx->get_saved_variables();
     const c10::intrusive_ptr<torch::CustomClassHolder> capsule = ctx->saved_data["backward"].toCapsule();
     const auto& function = static_cast<const Holder&>(*capsule).function;
@@ -36,7 +39,7 @@ struct Operation : torch::autograd::Function<Operation> {
     for (size_t i = 0; i < inputs; ++i) call.needs.push_back(ctx->needs_input_grad(i));
     variable_list out = function(call);
     LOOM_CHECK(out.size() == inputs, out.size(), " gradients for ", inputs, " inputs");
-    out.resize(inputs + 3);  // output, saved and backward are no variables
+    out.resize(inputs + 3);  // outputs, saved and backward are no variables
     return out;
   }
 };
@@ -54,7 +57,14 @@ bool wants_gradient(const std::vector<Tensor>& inputs) {
 Tensor differentiable(const Tensor& output, const std::vector<Tensor>& inputs, std::vector<Tensor> saved,
                       BackwardFunction backward) {
   if (!wants_gradient(inputs)) return output;
-  return Operation::apply(at::TensorList(inputs), &output, &saved, &backward);
+  const std::vector<Tensor> outputs{output};
+  return Operation::apply(at::TensorList(inputs), &outputs, &saved, &backward)[0];
+}
+
+std::vector<Tensor> differentiable(std::vector<Tensor> outputs, const std::vector<Tensor>& inputs,
+                                   std::vector<Tensor> saved, BackwardFunction backward) {
+  if (!wants_gradient(inputs)) return outputs;
+  return Operation::apply(at::TensorList(inputs), &outputs, &saved, &backward);
 }
 
 }  // namespace loom

@@ -3,7 +3,9 @@
 #include <ATen/ATen.h>
 
 #include "core/base/error.h"
+#include "core/base/upload.h"
 #include "core/nn/context.h"
+#include "core/nn/ops/embedding.h"
 
 namespace loom {
 namespace {
@@ -19,7 +21,9 @@ int64_t cells(const std::vector<int64_t>& grid) {
 Embedding::Embedding(const Declarer& d, int64_t rows, int64_t width, Init init)
     : weight_(d.param("weight", {rows, width}, init, {Split::column})) {}
 
-Tensor Embedding::operator()(const Tensor& ids_T, UnitContext& ctx) const { return at::embedding(ctx[weight_], ids_T); }
+Tensor Embedding::operator()(const Tensor& ids_T, UnitContext& ctx) const {
+  return embedding(ctx.weight(weight_), ids_T);
+}
 
 PositionEmbedding::PositionEmbedding(const Declarer& d, std::vector<int64_t> grid, int64_t width, std::string partition,
                                      Init init)
@@ -48,7 +52,7 @@ Tensor PositionEmbedding::operator()(const Tensor& x_TW, UnitContext& ctx) const
     }
     out[row] = id;
   }
-  return x_TW + at::embedding(ctx[weight_], ids.to(x_TW.device()));
+  return x_TW + at::embedding(ctx[weight_], upload(ids, x_TW.device()));
 }
 
 }  // namespace loom

@@ -16,6 +16,9 @@ CountFlops::~CountFlops() { current = before_; }
 ComputedAgain::ComputedAgain(bool again) : again_(again) { repeats += again_ ? 1 : 0; }
 ComputedAgain::~ComputedAgain() { repeats -= again_ ? 1 : 0; }
 
+ComputedFirst::ComputedFirst() : before_(repeats) { repeats = 0; }
+ComputedFirst::~ComputedFirst() { repeats = before_; }
+
 FlopSink* flop_sink() { return current; }
 
 void count_flops(double flops, bool attention) {

@@ -38,6 +38,18 @@ class ComputedAgain {
   bool again_;
 };
 
+// What is computed in this scope is new, even inside a ComputedAgain: a recomputed forward that also makes gradients.
+class ComputedFirst {
+ public:
+  ComputedFirst();
+  ~ComputedFirst();
+  ComputedFirst(const ComputedFirst&) = delete;
+  ComputedFirst& operator=(const ComputedFirst&) = delete;
+
+ private:
+  int before_;
+};
+
 FlopSink* flop_sink();  // of this thread; null = nobody counts
 void count_flops(double flops, bool attention);
 

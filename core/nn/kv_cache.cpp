@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "core/base/error.h"
+#include "core/base/upload.h"
 
 namespace loom {
 
@@ -27,7 +28,7 @@ void KvCache::select(const std::vector<int64_t>& kept) {
     for (Tensor* t : {&slab.keys, &slab.values}) {
       if (!t->defined()) continue;
       const int64_t width = t->size(1);
-      *t = t->view({sequences(), capacity_, width}).index_select(0, index.to(t->device())).view({-1, width});
+      *t = t->view({sequences(), capacity_, width}).index_select(0, upload(index, t->device())).view({-1, width});
     }
   }
   std::vector<int64_t> lengths;

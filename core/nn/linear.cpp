@@ -1,8 +1,7 @@
 #include "core/nn/linear.h"
 
-#include <ATen/ATen.h>
-
 #include "core/nn/context.h"
+#include "core/nn/ops/linear.h"
 
 namespace loom {
 
@@ -16,8 +15,13 @@ Linear::Linear(const Declarer& d, int64_t in, int64_t out, const LinearOptions& 
                   {cut ? Split::column : Split::none, cut ? options.block : 1, options.parts});
 }
 
-Tensor Linear::operator()(const Tensor& x_TI, UnitContext& ctx) const {
-  return at::linear(x_TI, ctx[weight_], bias_.declared() ? std::optional<Tensor>(ctx[bias_]) : std::nullopt);
+Weight Linear::weight(UnitContext& ctx) const { return ctx.weight(weight_); }
+Weight Linear::bias(UnitContext& ctx) const { return ctx.weight(bias_); }
+
+Tensor Linear::operator()(const Tensor& x_TI, UnitContext& ctx) const { return linear(x_TI, weight(ctx), bias(ctx)); }
+
+Tensor Linear::add(const Tensor& x_TI, const Tensor& residual_TO, UnitContext& ctx) const {
+  return linear(x_TI, weight(ctx), bias(ctx), residual_TO);
 }
 
 }  // namespace loom

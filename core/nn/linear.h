@@ -6,6 +6,7 @@
 
 #include "core/base/tensor.h"
 #include "core/nn/declare.h"
+#include "core/nn/gradient_sink.h"
 
 namespace loom {
 
@@ -22,7 +23,12 @@ struct LinearOptions {
 class Linear {
  public:
   Linear(const Declarer& d, int64_t in, int64_t out, const LinearOptions& options = {});
-  Tensor operator()(const Tensor& x_TI, UnitContext& ctx) const;  // [T, in] -> [T, out]
+  Tensor operator()(const Tensor& x_TI, UnitContext& ctx) const;                      // [T, in] -> [T, out]
+  Tensor add(const Tensor& x_TI, const Tensor& residual_TO, UnitContext& ctx) const;  // residual + y, in one pass
+
+  // For a layer that computes through a piece (core/nn/ops/linear.h) of its own.
+  Weight weight(UnitContext& ctx) const;
+  Weight bias(UnitContext& ctx) const;  // undefined without one
 
  private:
   Param weight_, bias_;

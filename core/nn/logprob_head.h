@@ -5,16 +5,11 @@
 
 #include "core/base/tensor.h"
 #include "core/nn/declare.h"
+#include "core/nn/ops/log_probs.h"
 
 namespace loom {
 
 class UnitContext;
-
-// How the targets fare: their log-probabilities, and 1 where the target is the most likely token (of several
-// that are equally likely, each counts). Both [n], float (double for double).
-struct TargetScores {
-  Tensor log_probs, correct;
-};
 
 class LogProbHead {
  public:
@@ -31,9 +26,5 @@ class LogProbHead {
  private:
   Param weight_;
 };
-
-// The arithmetic, by itself: rows of x times rows of weight, log-softmax, pick. `chunk_rows` = 0 chooses a chunk of
-// about 16 MB.
-Tensor linear_log_probs(const Tensor& x_NW, const Tensor& weight_VW, const Tensor& targets_N, int64_t chunk_rows = 0);
 
 }  // namespace loom

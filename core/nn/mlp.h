@@ -16,6 +16,7 @@ class SwiGlu {
  public:
   SwiGlu(const Declarer& d, int64_t width, int64_t hidden, bool bias = false);
   Tensor operator()(const Tensor& x_TW, UnitContext& ctx) const;
+  Tensor add(const Tensor& x_TW, const Tensor& residual_TW, UnitContext& ctx) const;  // residual + mlp(x)
 
  private:
   Linear gate_up_, down_;
@@ -34,6 +35,7 @@ class GeluMlp {
  public:
   GeluMlp(const Declarer& d, const GeluMlpOptions& options);
   Tensor operator()(const Tensor& x_TI, UnitContext& ctx) const;
+  Tensor add(const Tensor& x_TI, const Tensor& residual_TO, UnitContext& ctx) const;
 
  private:
   Linear fc1_, fc2_;

@@ -5,6 +5,7 @@
 
 #include "core/base/tensor.h"
 #include "core/nn/declare.h"
+#include "core/nn/ops/norm.h"
 
 namespace loom {
 
@@ -15,6 +16,8 @@ class RmsNorm {
  public:
   RmsNorm(const Declarer& d, int64_t width, double eps = 1e-6);
   Tensor operator()(const Tensor& x, UnitContext& ctx) const;  // [..., width] -> [..., width]
+  // Norms the sum of the stream and what a branch adds to it (nothing: undefined); a block goes on with both.
+  AddedNorm add(const Tensor& x, const Tensor& delta, UnitContext& ctx) const;
 
  private:
   Param weight_;
@@ -26,6 +29,7 @@ class LayerNorm {
  public:
   LayerNorm(const Declarer& d, int64_t width, double eps = 1e-5);
   Tensor operator()(const Tensor& x, UnitContext& ctx) const;
+  AddedNorm add(const Tensor& x, const Tensor& delta, UnitContext& ctx) const;
 
  private:
   Param weight_, bias_;

@@ -4,6 +4,7 @@
 #include "core/nn/rotary.h"
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 
 #include <cmath>
@@ -13,6 +14,7 @@
 #include "core/nn/context.h"
 #include "core/nn/differentiable.h"
 #include "core/nn/kernels/row_threads.h"
+#include "core/nn/ops/pieces.h"
 
 namespace loom {
 
@@ -40,30 +42,45 @@ struct Rotary::Tables {
   }
 };
 
-namespace {
-
-struct Angles {
+struct Rotary::Angles {
   Tensor positions, cosines, sines;
 };
 
-Tensor rotate(const Tensor& x, const Angles& angles, int64_t half, bool inverse) {
-  const Tensor wide = rows::work_tensor(x);
-  Tensor y = at::empty(x.sizes(), wide.options());
-  rows::dispatch(wide, [&](auto zero) {
+namespace {
+
+void rotate(const Tensor& x, const Tensor& y, const Rotary::Angles& angles, bool inverse) {
+  RECORD_FUNCTION("loom::rotary", {});
+  rows::dispatch(x, [&](auto zero) {
     using T = decltype(zero);
     kernels::RotaryArgs<T> args;
-    args.x = rows::read<T>(wide);
+    args.x = rows::read<T>(x);
     args.y = rows::write<T>(y);
     args.positions = angles.positions.const_data_ptr<int64_t>();
     args.cosines = angles.cosines.const_data_ptr<T>();
     args.sines = angles.sines.const_data_ptr<T>();
-    args.heads = x.size(1) / (2 * half);
-    args.half = half;
+    args.half = angles.cosines.size(1);
+    args.heads = x.size(1) / (2 * args.half);
     args.inverse = inverse;
     rows::parallel(x.size(0), x.size(1),
                    [&](int64_t begin, int64_t end) { kernels::kernel_set<T>().rotary(args, begin, end); });
   });
+}
+
+Tensor rotated(const Tensor& x, const Rotary::Angles& angles, bool inverse) {
+  const Tensor wide = rows::work_tensor(x);
+  Tensor y = at::empty(x.sizes(), wide.options());
+  rotate(wide, y, angles, inverse);
   return y.to(x.scalar_type());
+}
+
+// By ATen; autograd differentiates it.
+Tensor composed(const Tensor& x, const Rotary::Angles& angles) {
+  const int64_t half = angles.cosines.size(1);
+  const Tensor c = angles.cosines.index_select(0, angles.positions).unsqueeze(1);
+  const Tensor s = angles.sines.index_select(0, angles.positions).unsqueeze(1);
+  const Tensor heads = x.to(rows::work_dtype(x)).reshape({x.size(0), -1, 2 * half});
+  const Tensor a = heads.narrow(2, 0, half), b = heads.narrow(2, half, half);
+  return at::cat({a * c - b * s, b * c + a * s}, 2).reshape(x.sizes()).to(x.scalar_type());
 }
 
 }  // namespace
@@ -75,12 +92,10 @@ Rotary::Rotary(int64_t head_dim, double theta, std::string partition)
   tables_->theta = theta;
 }
 
-Tensor Rotary::operator()(const Tensor& x, UnitContext& ctx) const {
+Rotary::Angles Rotary::angles(const Tensor& like, UnitContext& ctx) const {
   const Segments& segments = ctx.segments(partition_);
   if (segments.position_axes != 1)
     throw PluginError(concat("rotary: one position axis expected, found ", segments.position_axes));
-  LOOM_CHECK(x.dim() == 2 && x.size(0) == segments.rows() && x.size(1) % head_dim_ == 0, "rotary: shape ", x.sizes(),
-             ", ", segments.rows(), " rows and heads of ", head_dim_, " expected");
   int64_t last = 0;
   for (const int64_t position : segments.positions) {
     if (position < 0) throw PluginError(concat("rotary: position ", position));
@@ -88,16 +103,31 @@ Tensor Rotary::operator()(const Tensor& x, UnitContext& ctx) const {
   }
   Angles angles;
   angles.positions = ctx.positions(partition_).reshape({-1});
-  std::tie(angles.cosines, angles.sines) = tables_->upto(last + 1, rows::work_dtype(x), x.device());
-  const int64_t half = head_dim_ / 2;
+  std::tie(angles.cosines, angles.sines) = tables_->upto(last + 1, rows::work_dtype(like), like.device());
+  return angles;
+}
+
+Tensor Rotary::operator()(const Tensor& x, UnitContext& ctx) const {
+  const int64_t rows = ctx.segments(partition_).rows();
+  LOOM_CHECK(x.dim() == 2 && x.size(0) == rows && x.size(1) % head_dim_ == 0, "rotary: shape ", x.sizes(), ", ", rows,
+             " rows and heads of ", head_dim_, " expected");
+  const Angles made = angles(x, ctx);
+  if (backend_of(x) != Backend::cpu) return composed(x, made);
   Tensor y;
   {
     const c10::NoGradGuard no_grad;
-    y = rotate(x, angles, half, false);
+    y = rotated(x, made, false);
   }
-  return differentiable(y, {x}, {}, [angles, half](const BackwardCall& call) {
-    return std::vector<Tensor>{rotate(call.grad, angles, half, true)};
-  });
+  return differentiable(
+      y, {x}, {}, [made](const BackwardCall& call) { return std::vector<Tensor>{rotated(call.grad, made, true)}; });
+}
+
+std::function<void(const Tensor& x, bool inverse)> Rotary::turner(const Tensor& like, UnitContext& ctx) const {
+  return [made = angles(like, ctx), head_dim = head_dim_](const Tensor& x, bool inverse) {
+    LOOM_CHECK(x.dim() == 2 && x.size(0) == made.positions.size(0) && x.size(1) % head_dim == 0, "rotary: shape ",
+               x.sizes(), ", ", made.positions.size(0), " rows and heads of ", head_dim, " expected");
+    rotate(x, x, made, inverse);
+  };
 }
 
 }  // namespace loom

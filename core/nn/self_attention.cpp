@@ -60,7 +60,12 @@ Tensor SelfAttention::operator()(const Tensor& x_TW, UnitContext& ctx) const {
   spec.window = options_.window;
   spec.partition = options_.partition;
   const int64_t q_width = options_.heads * options_.head_dim, kv_width = options_.kv_heads * options_.head_dim;
-  std::vector<Tensor> qkv = qkv_(x_TW, ctx).split_with_sizes({q_width, kv_width, kv_width}, 1);
+  const Tensor fused = qkv_(x_TW, ctx);
+  Attention attention = ctx.attention(spec);
+  if (!options_.qk_norm && attention.fuses(fused)) {
+    return out_(attention.fused(fused, rotary_ ? rotary_->turner(fused, ctx) : nullptr), ctx);
+  }
+  const std::vector<Tensor> qkv = fused.split_with_sizes({q_width, kv_width, kv_width}, 1);
   Tensor q = qkv[0], k = qkv[1];
   if (options_.qk_norm) {
     q = normed_heads(*q_norm_, q, options_.head_dim, ctx);
@@ -70,7 +75,6 @@ Tensor SelfAttention::operator()(const Tensor& x_TW, UnitContext& ctx) const {
     q = (*rotary_)(q, ctx);
     k = (*rotary_)(k, ctx);
   }
-  Attention attention = ctx.attention(spec);
   attention.query(q);
   attention.key(k);
   attention.value(qkv[2]);

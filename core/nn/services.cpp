@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/faults.h"
+#include "core/base/upload.h"
 #include "core/comm/communicator.h"
 #include "core/nn/context.h"
 #include "core/nn/differentiable.h"
@@ -120,7 +121,7 @@ Tensor UnitContext::halo(const Tensor& x, int64_t before, int64_t after, int64_t
       }
     }
   }
-  return at::cat(rows).index_select(0, longs(index).to(x.device())).view({-1, taps, x.size(1)});
+  return at::cat(rows).index_select(0, upload(longs(index), x.device())).view({-1, taps, x.size(1)});
 }
 
 Tensor UnitContext::segment_ids(const Tensor& x, std::string_view partition, const char* service) const {
@@ -132,7 +133,7 @@ Tensor UnitContext::segment_ids(const Tensor& x, std::string_view partition, con
   Tensor ids = at::empty({s.rows()}, at::kLong);
   int64_t* out = ids.data_ptr<int64_t>();
   for (int64_t i = 0; i < s.count(); ++i) std::fill(out + s.offsets[i], out + s.offsets[i + 1], i);
-  return ids.to(x.device());
+  return upload(ids, x.device());
 }
 
 // Sums of whole segments, one row per local segment. Pieces' sums go to every rank that has a piece and are added in
@@ -171,9 +172,9 @@ Tensor UnitContext::total(const Tensor& x, std::string_view partition, const cha
   if (!shared) return local;
   if (state_.counters != nullptr && !state_.recomputing) state_.counters->split_sums += jobs;
   const Tensor pieces = moved(service, route, local, gathered);
-  const Tensor sums = at::zeros({jobs, x.size(1)}, x.options()).index_add(0, longs(owner).to(x.device()), pieces);
+  const Tensor sums = at::zeros({jobs, x.size(1)}, x.options()).index_add(0, upload(longs(owner), x.device()), pieces);
   if (fault(Fault::mean_of_pieces)) return local;
-  return at::cat({local, sums}).index_select(0, longs(source).to(x.device()));
+  return at::cat({local, sums}).index_select(0, upload(longs(source), x.device()));
 }
 
 Tensor UnitContext::placed_into(const Tensor& totals, std::string_view partition, std::string_view into) const {
@@ -191,7 +192,7 @@ Tensor UnitContext::placed_into(const Tensor& totals, std::string_view partition
     }
     index.push_back(found->second);
   }
-  return totals.index_select(0, longs(index).to(totals.device()));
+  return totals.index_select(0, upload(longs(index), totals.device()));
 }
 
 Tensor UnitContext::segment_sum(const Tensor& x, std::string_view partition) {
@@ -210,7 +211,7 @@ Tensor UnitContext::segment_mean(const Tensor& x, std::string_view partition) {
       if (piece.rank == rank()) out[piece.local] = static_cast<double>(split.rows);
     }
   }
-  return sums / lengths.to(x.options());
+  return sums / upload(lengths, x.device()).to(x.scalar_type());
 }
 
 Tensor UnitContext::segment_sum(const Tensor& x, std::string_view partition, std::string_view into) {

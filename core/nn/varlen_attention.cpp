@@ -1,34 +1,30 @@
-// Validation, division into tasks, threads and autograd of packed attention; the arithmetic is in
-// kernels/attention_body.h. A task is one (range, key/value head): it alone writes its rows of dk and dv, so the result
-// depends neither on the number of threads nor on the neighbours. Tasks are handed out one by one, since ranges differ
-// in length.
+// Validation, choice of the implementation and autograd of packed attention; the work is in ops/attention_cpu,
+// ops/attention_composed and, on a GPU, behind ops/cuda_pieces.
 #include "core/nn/varlen_attention.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
+#include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <atomic>
-#include <memory>
-#include <numeric>
+#include <array>
 
 #include "core/base/error.h"
 #include "core/nn/differentiable.h"
 #include "core/nn/flops.h"
 #include "core/nn/kernels/row_threads.h"
+#include "core/nn/ops/attention_composed.h"
+#include "core/nn/ops/attention_cpu.h"
+#include "core/nn/ops/cuda_pieces.h"
+#include "core/nn/ops/pieces.h"
 
 namespace loom {
 namespace {
 
-using kernels::AttentionArgs;
-using kernels::AttentionTask;
-
 void check_matrix(const char* name, const Tensor& x, int64_t width) {
   LOOM_CHECK(x.dim() == 2 && x.size(1) == width, "attention: ", name, " has shape ", x.sizes(), ", expected [rows, ",
              width, "]");
-  LOOM_CHECK((x.is_cpu() || x.is_meta()) && at::isFloatingType(x.scalar_type()), "attention: ", name, " is ",
-             x.scalar_type(), " on ", x.device(), "; this kernel takes floating point on cpu");
+  LOOM_CHECK(at::isFloatingType(x.scalar_type()), "attention: ", name, " is ", x.scalar_type());
 }
 
 void check_ranges(const std::vector<AttentionRange>& ranges, int64_t q_rows, int64_t k_rows) {
@@ -48,8 +44,10 @@ void check_ranges(const std::vector<AttentionRange>& ranges, int64_t q_rows, int
 
 void check_inputs(const Tensor& q, const Tensor& k, const Tensor& v, const std::vector<AttentionRange>& ranges,
                   const VarlenShape& shape) {
-  LOOM_CHECK(shape.heads > 0 && shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0 && shape.head_dim > 0,
-             "attention: ", shape.heads, " heads, ", shape.kv_heads, " key/value heads of width ", shape.head_dim);
+  LOOM_CHECK(shape.heads > 0 && shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0 && shape.head_dim > 0 &&
+                 shape.scale > 0,
+             "attention: ", shape.heads, " heads, ", shape.kv_heads, " key/value heads of width ", shape.head_dim,
+             ", scale ", shape.scale);
   check_matrix("query", q, shape.heads * shape.head_dim);
   check_matrix("key", k, shape.kv_heads * shape.head_dim);
   check_matrix("value", v, shape.kv_heads * shape.head_dim);
@@ -59,64 +57,14 @@ void check_inputs(const Tensor& q, const Tensor& k, const Tensor& v, const std::
   check_ranges(ranges, q.size(0), k.size(0));
 }
 
-// Ranges with common key rows go into one group, which one thread works through in order.
-std::vector<std::vector<size_t>> groups_of_keys(const std::vector<AttentionRange>& ranges) {
-  std::vector<size_t> order;
-  for (size_t i = 0; i < ranges.size(); ++i) {
-    if (ranges[i].q_rows > 0 && ranges[i].k_rows > 0) order.push_back(i);
-  }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return ranges[a].k_begin < ranges[b].k_begin; });
-  std::vector<std::vector<size_t>> groups;
-  int64_t end = -1;
-  for (const size_t i : order) {
-    if (groups.empty() || ranges[i].k_begin >= end) groups.emplace_back();
-    groups.back().push_back(i);
-    end = std::max(end, ranges[i].k_begin + ranges[i].k_rows);
-  }
-  return groups;
-}
-
-template <class T, class Run>
-void run_tasks(const std::vector<AttentionRange>& ranges, const VarlenShape& shape, bool backward, const Run& run) {
-  const std::vector<std::vector<size_t>> groups = groups_of_keys(ranges);
-  if (groups.empty()) return;
-  int64_t longest = 0, work = 0;
-  for (const AttentionRange& r : ranges) {
-    longest = std::max(longest, r.k_rows);
-    work += r.q_rows * r.k_rows * shape.heads * shape.head_dim;
-  }
-  const int64_t scratch = kernels::kernel_set<T>().attention_scratch(shape.head_dim, longest, backward);
-  const int64_t tasks = static_cast<int64_t>(groups.size()) * shape.kv_heads;
-  const int64_t threads = work < 100000 ? 1 : std::min<int64_t>(tasks, at::get_num_threads());
-  std::atomic<int64_t> next{0};
-  at::parallel_for(0, threads, 1, [&](int64_t /*begin*/, int64_t /*end*/) {
-    const std::unique_ptr<T[]> memory(new T[scratch + 16]);  // room to start on a 64-byte border
-    void* start = memory.get();
-    size_t space = static_cast<size_t>(scratch + 16) * sizeof(T);
-    T* aligned = static_cast<T*>(std::align(64, static_cast<size_t>(scratch) * sizeof(T), start, space));
-    for (int64_t task = next++; task < tasks; task = next++) {
-      for (const size_t i : groups[task / shape.kv_heads]) {
-        const AttentionRange& r = ranges[i];
-        run(AttentionTask{r.q_begin, r.q_rows, r.k_begin, r.k_rows, task % shape.kv_heads}, aligned);
-      }
-    }
-  });
-}
-
-template <class T>
-AttentionArgs<T> common_args(const Tensor& q, const Tensor& k, const Tensor& v, const VarlenShape& shape) {
-  AttentionArgs<T> args;
-  args.q = rows::read<T>(q);
-  args.k = rows::read<T>(k);
-  args.v = rows::read<T>(v);
-  args.heads = shape.heads;
-  args.kv_heads = shape.kv_heads;
-  args.head_dim = shape.head_dim;
-  args.causal = shape.causal;
-  args.scale = static_cast<T>(shape.scale);
-  args.window = shape.window;
-  return args;
+void check_backward(const Tensor& grad_output, const Tensor& q, const Tensor& k, const Tensor& v,
+                    const VarlenResult& result, const std::vector<AttentionRange>& ranges, const VarlenShape& shape) {
+  check_inputs(q, k, v, ranges, shape);
+  check_matrix("gradient", grad_output, q.size(1));
+  check_matrix("output", result.output, q.size(1));
+  check_matrix("log-sum-exp", result.lse, shape.heads);
+  LOOM_CHECK(grad_output.size(0) == q.size(0) && result.output.size(0) == q.size(0) && result.lse.size(0) == q.size(0),
+             "attention: ", q.size(0), " queries, gradient ", grad_output.sizes(), ", output ", result.output.sizes());
 }
 
 // Two products forward. Five backward, of which one makes the scores again.
@@ -127,29 +75,9 @@ void count_attention(const std::vector<AttentionRange>& ranges, const VarlenShap
   count_flops(products * 2.0 * static_cast<double>(shape.head_dim * shape.heads) * cells, true);
 }
 
-template <class T>
-void forward_typed(const Tensor& q, const Tensor& k, const Tensor& v, const std::vector<AttentionRange>& ranges,
-                   const VarlenShape& shape, VarlenResult& result) {
-  AttentionArgs<T> args = common_args<T>(q, k, v, shape);
-  args.out = rows::write<T>(result.output);
-  args.lse = rows::write<T>(result.lse);
-  auto* run = kernels::kernel_set<T>().attention_forward;
-  run_tasks<T>(ranges, shape, false, [&](const AttentionTask& task, T* scratch) { run(args, task, scratch); });
-}
-
-template <class T>
-void backward_typed(const Tensor& grad_output, const Tensor& q, const Tensor& k, const Tensor& v,
-                    const VarlenResult& result, const std::vector<AttentionRange>& ranges, const VarlenShape& shape,
-                    VarlenGradients& grads) {
-  AttentionArgs<T> args = common_args<T>(q, k, v, shape);
-  args.dout = rows::read<T>(grad_output);
-  args.done = rows::read<T>(result.output);
-  args.dlse = rows::read<T>(result.lse);
-  args.dq = rows::write<T>(grads.dq);
-  args.dk = rows::write<T>(grads.dk);
-  args.dv = rows::write<T>(grads.dv);
-  auto* run = kernels::kernel_set<T>().attention_backward;
-  run_tasks<T>(ranges, shape, true, [&](const AttentionTask& task, T* scratch) { run(args, task, scratch); });
+void count_backward(const std::vector<AttentionRange>& ranges, const VarlenShape& shape) {
+  count_attention(ranges, shape, 4, false);
+  count_attention(ranges, shape, 1, true);
 }
 
 }  // namespace
@@ -174,39 +102,31 @@ VarlenResult varlen_attention_forward(const Tensor& q, const Tensor& k, const Te
                                       const std::vector<AttentionRange>& ranges, const VarlenShape& shape) {
   check_inputs(q, k, v, ranges, shape);
   const c10::NoGradGuard no_grad;
-  const Tensor wide_q = rows::work_tensor(q), wide_k = rows::work_tensor(k), wide_v = rows::work_tensor(v);
-  VarlenResult result;
-  result.output = at::zeros({q.size(0), q.size(1)}, wide_q.options());
-  result.lse = at::full({q.size(0), shape.heads}, -std::numeric_limits<double>::infinity(), wide_q.options());
+  RECORD_FUNCTION("loom::attention", {});
+  const Backend backend = backend_of(q);
+  if (backend == Backend::composed) {
+    VarlenResult result;
+    result.output = attention_composed(q, k, v, ranges, shape, &result.lse);
+    return result;
+  }
   count_attention(ranges, shape, 2, false);
-  rows::dispatch(wide_q,
-                 [&](auto zero) { forward_typed<decltype(zero)>(wide_q, wide_k, wide_v, ranges, shape, result); });
-  result.output = result.output.to(q.scalar_type());
-  return result;
+  return backend == Backend::cuda ? cuda_pieces()->attention_forward(q, k, v, ranges, shape)
+                                  : attention_forward_cpu(q, k, v, ranges, shape);
 }
 
 VarlenGradients varlen_attention_backward(const Tensor& grad_output, const Tensor& q, const Tensor& k, const Tensor& v,
                                           const VarlenResult& result, const std::vector<AttentionRange>& ranges,
                                           const VarlenShape& shape) {
-  check_inputs(q, k, v, ranges, shape);
-  check_matrix("gradient", grad_output, q.size(1));
-  check_matrix("output", result.output, q.size(1));
-  check_matrix("log-sum-exp", result.lse, shape.heads);
-  LOOM_CHECK(grad_output.size(0) == q.size(0) && result.output.size(0) == q.size(0) && result.lse.size(0) == q.size(0),
-             "attention: ", q.size(0), " queries, gradient ", grad_output.sizes(), ", output ", result.output.sizes());
+  check_backward(grad_output, q, k, v, result, ranges, shape);
   const c10::NoGradGuard no_grad;
-  const Tensor wide_q = rows::work_tensor(q), wide_k = rows::work_tensor(k), wide_v = rows::work_tensor(v);
-  const Tensor wide_grad = rows::work_tensor(grad_output.to(q.scalar_type()));
-  const VarlenResult wide{rows::work_tensor(result.output), rows::work_tensor(result.lse)};
-  VarlenGradients grads;
-  grads.dq = at::zeros({q.size(0), q.size(1)}, wide_q.options());
-  grads.dk = at::zeros({k.size(0), k.size(1)}, wide_q.options());
-  grads.dv = at::zeros({v.size(0), v.size(1)}, wide_q.options());
-  count_attention(ranges, shape, 4, false);
-  count_attention(ranges, shape, 1, true);
-  rows::dispatch(wide_q, [&](auto zero) {
-    backward_typed<decltype(zero)>(wide_grad, wide_q, wide_k, wide_v, wide, ranges, shape, grads);
-  });
+  RECORD_FUNCTION("loom::attention_backward", {});
+  const Backend backend = backend_of(q);
+  if (backend == Backend::composed) return attention_backward_composed(grad_output, q, k, v, result, ranges, shape);
+  count_backward(ranges, shape);
+  if (backend == Backend::cuda) return cuda_pieces()->attention_backward(grad_output, q, k, v, result, ranges, shape);
+  const auto options = q.options().dtype(rows::work_dtype(q));
+  VarlenGradients grads{at::empty(q.sizes(), options), at::empty(k.sizes(), options), at::empty(v.sizes(), options)};
+  attention_backward_cpu(grad_output, q, k, v, result, ranges, shape, grads);
   for (Tensor* g : {&grads.dq, &grads.dk, &grads.dv}) *g = g->to(q.scalar_type());
   return grads;
 }
@@ -227,6 +147,42 @@ Tensor varlen_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
         VarlenGradients grads = varlen_attention_backward(call.grad, s[0], s[1], s[2], {s[3], s[4]}, ranges, shape);
         return std::vector<Tensor>{grads.dq, grads.dk, grads.dv};
       });
+}
+
+Tensor fused_attention(const Tensor& qkv, std::function<void(const Tensor& heads, bool inverse)> turn,
+                       const std::vector<AttentionRange>& ranges, const VarlenShape& shape, const VarlenResult* kept,
+                       VarlenResult* computed) {
+  const int64_t q_width = shape.heads * shape.head_dim, kv_width = shape.kv_heads * shape.head_dim;
+  check_matrix("qkv", qkv, q_width + 2 * kv_width);
+  const auto columns = [q_width, kv_width](const Tensor& x) {
+    return std::array<Tensor, 3>{x.narrow(1, 0, q_width), x.narrow(1, q_width, kv_width),
+                                 x.narrow(1, q_width + kv_width, kv_width)};
+  };
+  VarlenResult result;
+  {
+    const c10::NoGradGuard no_grad;
+    if (turn) turn(qkv.narrow(1, 0, q_width + kv_width), false);
+    const auto [q, k, v] = columns(qkv);
+    result = kept != nullptr ? *kept : varlen_attention_forward(q, k, v, ranges, shape);
+  }
+  const Tensor values = result.output.detach();
+  if (computed != nullptr) *computed = {values, result.lse};
+  return differentiable(result.output.detach(), {qkv}, {qkv, values, result.lse},
+                        [columns, turn = std::move(turn), ranges, shape, q_width, kv_width](const BackwardCall& call) {
+                          const c10::NoGradGuard no_grad;
+                          const auto [q, k, v] = columns(call.saved[0]);
+                          const VarlenResult made{call.saved[1], call.saved[2]};
+                          check_backward(call.grad, q, k, v, made, ranges, shape);
+                          const Tensor grad = at::empty(call.saved[0].sizes(), call.saved[0].options());
+                          const auto [dq, dk, dv] = columns(grad);
+                          {
+                            RECORD_FUNCTION("loom::attention_backward", {});
+                            count_backward(ranges, shape);
+                            attention_backward_cpu(call.grad, q, k, v, made, ranges, shape, {dq, dk, dv});
+                          }
+                          if (turn) turn(grad.narrow(1, 0, q_width + kv_width), true);
+                          return std::vector<Tensor>{grad};
+                        });
 }
 
 }  // namespace loom

@@ -1,9 +1,9 @@
 #pragma once
-// Attention over packed rows on CPU: each (query range, key range, head) is computed alone, in a fixed order of
-// operations, so a segment's result does not depend by one bit on what else lies in the pack. Float and double.
-// FlashAttention's online form is not needed at these lengths per tile; the log-sum-exp is kept for the backward (Dao
-// 2023), probabilities are not.
+// Attention over packed rows: each (query range, key range, head) is computed alone, in a fixed order of operations, so
+// a segment's result does not depend by one bit on what else lies in the pack. The log-sum-exp is kept for the backward
+// (Dao 2022), probabilities are not.
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -36,7 +36,7 @@ struct VarlenGradients {
 // Pairs (query, key) that see each other, over all ranges, for one head.
 double attention_cells(const std::vector<AttentionRange>& ranges, bool causal, int64_t window);
 
-// No autograd. q [q rows, heads * head_dim]; k, v [k rows, kv_heads * head_dim]; contiguous, one dtype.
+// No autograd. q [q rows, heads * head_dim]; k, v [k rows, kv_heads * head_dim]; one dtype, columns dense.
 VarlenResult varlen_attention_forward(const Tensor& q, const Tensor& k, const Tensor& v,
                                       const std::vector<AttentionRange>& ranges, const VarlenShape& shape);
 VarlenGradients varlen_attention_backward(const Tensor& grad_output, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -46,5 +46,11 @@ VarlenGradients varlen_attention_backward(const Tensor& grad_output, const Tenso
 // With autograd. When `kept` is given the forward is not computed again: its values are the result (recompute).
 Tensor varlen_attention(const Tensor& q, const Tensor& k, const Tensor& v, const std::vector<AttentionRange>& ranges,
                         const VarlenShape& shape, const VarlenResult* kept, VarlenResult* computed);
+
+// The same on CPU for q, k and v side by side in one matrix [rows, q | k | v] of float or double, which the operation
+// takes for itself: `turn`, when there is one, changes q and k where they are. Its gradient is one matrix, too.
+Tensor fused_attention(const Tensor& qkv, std::function<void(const Tensor& heads, bool inverse)> turn,
+                       const std::vector<AttentionRange>& ranges, const VarlenShape& shape, const VarlenResult* kept,
+                       VarlenResult* computed);
 
 }  // namespace loom

@@ -148,8 +148,8 @@ void MetricsWriter::close() {
   descriptor_ = -1;
 }
 
-void MetricsWriter::write(const MetricsLine& line) {
-  std::string text = metrics_json(line) + "\n";
+void MetricsWriter::write_json(const std::string& object) {
+  const std::string text = object + "\n";
   try {
     write_fully(descriptor_, text, path_);
   } catch (const Error&) {

@@ -35,7 +35,9 @@ class MetricsWriter {
   MetricsWriter& operator=(const MetricsWriter&) = delete;
 
   // On failure (EnvironmentError) the file ends with the last complete line.
-  void write(const MetricsLine& line);
+  void write(const MetricsLine& line) { write_json(metrics_json(line)); }
+  // Any other object that begins with its step, on one line.
+  void write_json(const std::string& object);
   // On resume from step: drops the lines of later steps, and what cannot be read. Kept lines do not change by a byte.
   void truncate_after(int64_t step);
   const std::string& path() const { return path_; }

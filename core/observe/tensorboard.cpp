@@ -155,6 +155,7 @@ std::string tensorboard_tag(const std::string& metric) {
       {"packed_fill", "data/packed_fill"}};
   const auto found = other_groups.find(metric);
   if (found != other_groups.end()) return found->second;
+  if (metric.rfind("time/", 0) == 0) return metric;
   if (metric.rfind("eval_", 0) == 0) return "eval/" + metric.substr(5);
   return "train/" + metric;
 }

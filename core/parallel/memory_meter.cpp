@@ -1,15 +1,19 @@
-// A CPU block has a line of 64 bytes in front that holds its size, so counting costs no second allocation and alignment
-// stays what it was. A meta block is nothing but its size, kept in the place of a context pointer.
+// A CPU block has a line of 64 bytes in front that holds its size and where it came from, so counting costs no second
+// allocation and alignment stays what it was. A meta block is nothing but its size, kept in the place of a context
+// pointer.
 #include "core/parallel/memory_meter.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 
+#include <unistd.h>
+
 #include <atomic>
 #include <mutex>
 
-#include "core/base/error.h"
+#include "core/base/gpu.h"
+#include "core/parallel/memory_pool.h"
 
 namespace loom {
 namespace {
@@ -38,15 +42,34 @@ Counter* counter_of(c10::DeviceType device) {
   return device == c10::DeviceType::CPU ? &cpu : device == c10::DeviceType::Meta ? &meta : nullptr;
 }
 
+// Smaller blocks are the C library's. Under AddressSanitizer all are, so that it sees every use after the end.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr size_t kPooled = SIZE_MAX;
+#else
+constexpr size_t kPooled = size_t{128} << 10;
+#endif
+
+// As many addresses as the machine has memory; what does not fit asks the C library, which then says so.
+MemoryPool& pool() {
+  static auto* made =  // never destroyed: tensors may outlive every destructor of the process
+      new MemoryPool(static_cast<size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(::sysconf(_SC_PAGESIZE)));
+  return *made;
+}
+
+struct alignas(kLine) Line {
+  int64_t counted = 0;
+  PoolBlock* block = nullptr;  // null = of the C library
+};
+
 class CpuAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &free_block, c10::Device(c10::DeviceType::CPU)};
-    auto* line = static_cast<char*>(c10::alloc_cpu(bytes + kLine));
-    const int64_t count = counted ? static_cast<int64_t>(bytes) : 0;
-    *reinterpret_cast<int64_t*>(line) = count;
-    if (count > 0) cpu.add(count);
-    void* block = line + kLine;
+    PoolBlock* const pooled = bytes >= kPooled ? pool().allocate(bytes + kLine) : nullptr;
+    auto* const line = static_cast<Line*>(pooled != nullptr ? pooled->at : c10::alloc_cpu(bytes + kLine));
+    *line = Line{counted ? static_cast<int64_t>(bytes) : 0, pooled};
+    if (line->counted > 0) cpu.add(line->counted);
+    void* block = line + 1;
     c10::profiledCPUMemoryReporter().New(block, bytes);
     return {block, block, &free_block, c10::Device(c10::DeviceType::CPU)};
   }
@@ -57,10 +80,13 @@ class CpuAllocator final : public c10::Allocator {
   static void free_block(void* block) {
     if (block == nullptr) return;
     c10::profiledCPUMemoryReporter().Delete(block);
-    char* line = static_cast<char*>(block) - kLine;
-    const int64_t count = *reinterpret_cast<const int64_t*>(line);
-    if (count > 0) cpu.remove(count);
-    c10::free_cpu(line);
+    Line* const line = static_cast<Line*>(block) - 1;
+    if (line->counted > 0) cpu.remove(line->counted);
+    if (line->block != nullptr) {
+      pool().free(line->block);
+    } else {
+      c10::free_cpu(line);
+    }
   }
 };
 
@@ -94,12 +120,27 @@ void install_memory_meter() {
 bool memory_metered() { return installed; }
 
 MemoryUse memory_use(c10::DeviceType device) {
+  if (device == c10::DeviceType::CUDA) {
+    const GpuMemory gpu = gpu_memory();
+    return {gpu.live, gpu.peak};
+  }
   const Counter* counter = counter_of(device);
   if (counter == nullptr) return {};
   return {counter->live.load(std::memory_order_relaxed), counter->peak.load(std::memory_order_relaxed)};
 }
 
+int64_t held_bytes() { return memory_metered() ? pool().use().held : 0; }
+
+void end_memory_step() {
+  if (memory_metered()) pool().end_step();
+}
+
+void release_unused_memory() {
+  if (memory_metered()) pool().release_unused();
+}
+
 void reset_memory_peak(c10::DeviceType device) {
+  if (device == c10::DeviceType::CUDA) return reset_gpu_memory_peak();
   if (Counter* counter = counter_of(device)) counter->peak = counter->live.load(std::memory_order_relaxed);
 }
 

@@ -62,6 +62,7 @@ UnitBuffer::UnitBuffer(std::string unit, std::vector<BufferEntry> params, Option
   own_entries(part * numel_);
   counted_ = sharding_.replicate.size() < 2 || sharding_.replicate.front() == sharding_.comm->rank();
   contributed_.resize(params_.size());
+  written_.resize(params_.size());
   in_place_ = ranks == 1 && options.master == options.compute && !options.always_slab;
   master_ = at::zeros({numel_}, at::TensorOptions(options.master).device(options.device));
   if (in_place_) {
@@ -124,7 +125,19 @@ int64_t UnitBuffer::slab_bytes() const {
 }
 
 at::Tensor& UnitBuffer::gradient() {
-  if (options_.trainable && !gradient_.defined()) gradient_ = at::zeros_like(master_);
+  if (!options_.trainable) return gradient_;
+  if (sharded()) {
+    if (!gradient_.defined()) {
+      gradient_ = at::zeros_like(master_);
+    } else if (fresh_) {
+      gradient_.zero_();
+    }
+    fresh_ = false;
+    return gradient_;
+  }
+  if (!gradient_.defined()) make_gradient();
+  if (!all_written_) clear_unwritten(gradient_);
+  all_written_ = true;
   return gradient_;
 }
 
@@ -178,31 +191,74 @@ void UnitBuffer::release(SlabPool& pool) {
   pool.release(std::exchange(slab_, {}));
 }
 
+void UnitBuffer::make_gradient() {
+  gradient_ = at::empty_like(master_);
+  clear_padding(gradient_);
+}
+
 void UnitBuffer::make_local_gradient(SlabPool& pool) {
   if (local_gradient_.defined()) return;
   if (!sharded()) {
-    local_gradient_ = gradient();
+    if (!gradient_.defined()) make_gradient();
+    local_gradient_ = gradient_;
     return;
   }
   const int64_t elements = gathered_.size(0);
   gradient_slab_ = pool.acquire(elements * bytes_of(options_.master));
   local_gradient_ = typed(gradient_slab_, elements, options_.master);
-  local_gradient_.zero_();
+  clear_padding(local_gradient_);
+}
+
+// What belongs to no parameter: it is added over ranks and updated like everything else, and stays zero.
+void UnitBuffer::clear_padding(const at::Tensor& flat) const {
+  int64_t end = 0;
+  for (const BufferEntry& param : params_) {
+    if (param.offset > end) flat.narrow(0, end, param.offset - end).zero_();
+    end = param.offset + param.numel;
+  }
+  if (flat.size(0) > end) flat.narrow(0, end, flat.size(0) - end).zero_();
+}
+
+void UnitBuffer::clear_unwritten(const at::Tensor& flat) {
+  for (size_t p = 0; p < params_.size(); ++p) {
+    if (!written_[p]) shaped(flat, params_[p]).zero_();
+    written_[p] = true;
+  }
+}
+
+void UnitBuffer::zero_gradient() {
+  fresh_ = true;
+  all_written_ = false;
+  std::fill(written_.begin(), written_.end(), false);
+}
+
+GradientPlace UnitBuffer::open_gradient(size_t param, SlabPool& pool) {
+  LOOM_CHECK(options_.trainable, unit_, ": a gradient for frozen ", params_.at(param).name);
+  make_local_gradient(pool);
+  bool fresh = !written_[param];
+  if (fault(Fault::tied_overwrites) && contributed_[param]) fresh = true;
+  written_[param] = contributed_[param] = true;
+  return {shaped(local_gradient_, params_[param]), fresh};
 }
 
 void UnitBuffer::add_gradient(size_t param, const at::Tensor& gradient, SlabPool& pool) {
-  LOOM_CHECK(options_.trainable, unit_, ": a gradient for frozen ", params_.at(param).name);
-  if (fault(Fault::tied_overwrites) && contributed_[param]) return;
-  contributed_[param] = true;
-  make_local_gradient(pool);
-  // add_ would widen on CPU by itself, unseen by a dry run.
-  shaped(local_gradient_, params_[param]).add_(gradient.to(options_.master));
+  const GradientPlace place = open_gradient(param, pool);
+  if (!place.fresh) {
+    // add_ would widen on CPU by itself, unseen by a dry run.
+    place.sum.add_(gradient.to(options_.master));
+  } else if (gradient.is_contiguous()) {
+    place.sum.copy_(gradient);
+  } else {
+    place.sum.zero_().add_(gradient.to(options_.master));  // a copy that transposes allocates, unseen by a dry run
+  }
 }
 
 void UnitBuffer::reduce_gradient(SlabPool& pool) {
   if (sharded()) {
     const bool contributes = local_gradient_.defined();
     make_local_gradient(pool);
+    clear_unwritten(local_gradient_);
+    std::fill(written_.begin(), written_.end(), false);
     if (!contributes && fault(Fault::empty_rank_garbage)) local_gradient_.fill_(0.01);
     sharding_.comm->reduce_scatter_add(unit_ + ": gradients", sharding_.shard, local_gradient_, gradient());
     pool.release(std::exchange(gradient_slab_, {}));

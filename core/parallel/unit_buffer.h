@@ -37,6 +37,11 @@ struct Sharding {
   RankGroup replicate;           // hold the same part of other copies
 };
 
+struct GradientPlace {
+  at::Tensor sum;
+  bool fresh = false;  // nothing was added yet and it holds anything: overwrite
+};
+
 // Offsets for whole parameters, and equal consecutive parts for `ranks` owners whose borders fall between rows: the
 // smallest part size for which that is possible (mechanisms of veScale-FSDP, section 4.2). Parts and offsets are
 // multiples of `align` elements. Returns the elements of one part; the memory is ranks times that.
@@ -69,8 +74,9 @@ class UnitBuffer {
   int64_t padding() const;                   // elements of the gathered memory that are no parameter
   bool counted() const { return counted_; }  // does this rank's part enter global sums (is it replica 0)?
 
-  at::Tensor& master() { return master_; }   // [numel], master dtype
-  at::Tensor& gradient();                    // [numel], master dtype; made on first use; undefined when frozen
+  at::Tensor& master() { return master_; }  // [numel], master dtype
+  // [numel], master dtype; made on first use; undefined when frozen. What received nothing in this step reads as zero.
+  at::Tensor& gradient();
   at::Tensor master_of(size_t entry) const;  // shaped view
   at::Tensor gradient_of(size_t entry);
 
@@ -91,7 +97,11 @@ class UnitBuffer {
 
   // Gradients. Contributions of a pass are summed in local memory for whole parameters, then reduce-scattered into the
   // gradient once, by all ranks of the group, whether they contributed or not; then, once per step, summed over
-  // replicas.
+  // replicas. Nothing is cleared ahead: a parameter's first contribution overwrites, and what never had one is cleared
+  // before it is read.
+  void zero_gradient();  // a new step
+  // Where the caller adds one contribution, at once: the parameter's shape, master dtype.
+  GradientPlace open_gradient(size_t param, SlabPool& pool);
   void add_gradient(size_t param, const at::Tensor& gradient, SlabPool& pool);
   void reduce_gradient(SlabPool& pool);
   void finish_gradient();
@@ -100,6 +110,9 @@ class UnitBuffer {
   void own_entries(int64_t first);
   void begin_gather(SlabPool& pool);
   void make_local_gradient(SlabPool& pool);
+  void make_gradient();
+  void clear_padding(const at::Tensor& flat) const;
+  void clear_unwritten(const at::Tensor& flat);
 
   std::string unit_;
   std::vector<BufferEntry> params_, entries_;
@@ -116,7 +129,10 @@ class UnitBuffer {
   int users_ = 0;
   at::Tensor slab_, gradient_slab_;  // bytes; undefined when the pool has them
   at::Tensor local_gradient_;        // whole parameters, of the running pass; view of gradient_slab_ when sharded
-  std::vector<bool> contributed_;    // by parameter, in the running pass
+  std::vector<bool> written_;      // by parameter: does the local gradient hold a sum (of the pass; of the step alone)?
+  std::vector<bool> contributed_;  // by parameter, in the running pass
+  bool all_written_ = false;
+  bool fresh_ = true;  // of the gradient over ranks: nothing was reduced into it in this step
   uint64_t generation_ = 1;
   uint64_t filled_generation_ = 0;  // of the values that the slab holds
   at::Tensor seen_[2];              // of Fault::stale_weights: this rank's part as of the last two generations gathered

@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/faults.h"
+#include "core/base/upload.h"
 #include "core/comm/communicator.h"
 
 namespace loom {
@@ -93,7 +94,7 @@ Tensor index_of(const Piece& piece) {
   for (const Patch* patch : piece.patches) {
     for (int64_t i = 0; i < patch->size[0]; ++i) *at++ = patch->offset + i * patch->stride[0];
   }
-  return out.to(piece.memory.device());
+  return upload(out, piece.memory.device());
 }
 
 void write_rows(const Piece& piece, const Tensor& rows, Write write) {

@@ -9,7 +9,10 @@
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
 
 #include "core/base/error.h"
 #include "core/base/faults.h"
@@ -29,8 +32,34 @@ struct Chunk {
 
 struct Work {
   std::vector<const std::string*> params;  // names, the same on every rank
-  std::vector<Chunk> chunks;               // of this rank
+  std::vector<Chunk> chunks;               // of this rank, on CPU
 };
+
+// On a GPU LibTorch sums, a parameter at a time; the sums come back together.
+void add_sums_on_gpu(const std::vector<UnitBuffer*>& buffers, const Work& work, double* sum_of) {
+  std::vector<at::Tensor> norms;
+  std::vector<size_t> params;
+  size_t first = 0;  // parameter of the buffer
+  for (UnitBuffer* buffer : buffers) {
+    if (!buffer->trainable()) continue;
+    const bool counts = buffer->counted() || fault(Fault::replicas_counted_twice);
+    for (const BufferEntry& entry : buffer->entries()) {
+      if (!counts || !buffer->device().is_cuda()) break;
+      const at::Tensor gradient = buffer->gradient().narrow(0, entry.offset, entry.numel);
+      norms.push_back(at::linalg_vector_norm(gradient, 2, {}, false, at::kDouble));
+      const auto name = std::find_if(work.params.begin() + static_cast<std::ptrdiff_t>(first), work.params.end(),
+                                     [&](const std::string* param) { return *param == entry.name; });
+      params.push_back(static_cast<size_t>(name - work.params.begin()));
+    }
+    first += buffer->params().size();
+  }
+  if (norms.empty()) return;
+  const at::Tensor values = at::stack(norms).cpu();
+  for (size_t i = 0; i < params.size(); ++i) {
+    const double norm = values.const_data_ptr<double>()[i];
+    sum_of[params[i]] += norm * norm;
+  }
+}
 
 Work divide(const std::vector<UnitBuffer*>& buffers) {
   Work work;
@@ -43,7 +72,7 @@ Work divide(const std::vector<UnitBuffer*>& buffers) {
       work.params.push_back(&param.name);
     }
     if (!buffer->counted() && !fault(Fault::replicas_counted_twice)) continue;
-    if (buffer->device().is_meta()) continue;  // a dry run: there are no values
+    if (!buffer->device().is_cpu()) continue;  // a dry run, without values, or summed where they are
     for (const BufferEntry& entry : buffer->entries()) {
       const size_t param = index.at(entry.name);
       for (int64_t at = 0; at < entry.numel; at += kChunk) {
@@ -58,6 +87,7 @@ Work divide(const std::vector<UnitBuffer*>& buffers) {
 }  // namespace
 
 GradNorm gradient_norm(const std::vector<UnitBuffer*>& buffers, Communicator& comm) {
+  RECORD_FUNCTION("loom::gradient_norm", std::vector<c10::IValue>{});
   const Work work = divide(buffers);
   std::vector<double> chunk_sums(work.chunks.size());
   at::parallel_for(0, static_cast<int64_t>(work.chunks.size()), 1, [&](int64_t from, int64_t to) {
@@ -73,6 +103,7 @@ GradNorm gradient_norm(const std::vector<UnitBuffer*>& buffers, Communicator& co
   const at::Tensor sums = at::zeros({static_cast<int64_t>(work.params.size())}, at::kDouble);
   double* const sum_of = sums.mutable_data_ptr<double>();
   for (size_t c = 0; c < work.chunks.size(); ++c) sum_of[work.chunks[c].param] += chunk_sums[c];
+  add_sums_on_gpu(buffers, work, sum_of);
   comm.all_reduce("trainer: gradient norm", world_group(comm.world()), sums);
 
   GradNorm norm;

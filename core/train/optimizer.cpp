@@ -6,7 +6,10 @@
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros_like.h>
+#include <ATen/record_function.h>
 
 #include "core/base/error.h"
 #include "core/checkpoint/parts.h"
@@ -30,27 +33,29 @@ void over_chunks(const at::Tensor& master, int64_t begin, int64_t end, const Run
 class AdamW final : public Optimizer {
  public:
   AdamW(const OptimizerConfig& config, const std::vector<UnitBuffer*>& buffers)
-      : Optimizer(buffers, config.groups),
-        config_(config),
-        exp_avg_(zeros_like_masters()),
-        exp_avg_sq_(zeros_like_masters()) {}
+      : Optimizer(buffers, config.groups), config_(config) {}
 
   std::vector<NamedTensor> state() override {
+    make_state();
     std::vector<NamedTensor> out;
     append_views("exp_avg", exp_avg_, out);
     append_views("exp_avg_sq", exp_avg_sq_, out);
     return out;
   }
 
-  int64_t state_bytes() const override {
-    int64_t bytes = 0;
-    for (const at::Tensor& state : exp_avg_) bytes += 2 * static_cast<int64_t>(state.nbytes());
-    return bytes;
-  }
+  int64_t state_bytes() const override { return 2 * master_bytes(); }
 
  private:
+  void make_state() override {
+    if (!exp_avg_.empty()) return;
+    exp_avg_ = zeros_like_masters();
+    exp_avg_sq_ = zeros_like_masters();
+  }
+
   void update(const Range& range, double lr, double grad_scale, int64_t step) override {
+    RECORD_FUNCTION("loom::adamw", std::vector<c10::IValue>{});
     at::Tensor& master = range.buffer->master();
+    if (master.is_cuda()) return update_on_gpu(range, lr, grad_scale, step);
     const at::Tensor& gradient = range.buffer->gradient();
     const at::Tensor& exp_avg = exp_avg_[range.slot];
     const at::Tensor& exp_avg_sq = exp_avg_sq_[range.slot];
@@ -72,33 +77,55 @@ class AdamW final : public Optimizer {
     });
   }
 
+  // LibTorch's fused step: the same arithmetic, over the same flat range. It divides gradients by its scale, in place.
+  void update_on_gpu(const Range& range, double lr, double grad_scale, int64_t step) {
+    const auto part = [&](const at::Tensor& flat) {
+      return std::vector<at::Tensor>{flat.narrow(0, range.begin, range.end - range.begin)};
+    };
+    const at::Tensor& master = range.buffer->master();
+    const at::TensorOptions number = at::TensorOptions(at::kFloat).device(master.device());
+    std::optional<at::Tensor> divisor;
+    if (grad_scale != 1) divisor = at::full({}, 1 / grad_scale, number);
+    at::_fused_adamw_(part(master), part(range.buffer->gradient()), part(exp_avg_[range.slot]),
+                      part(exp_avg_sq_[range.slot]), {}, {at::full({}, static_cast<double>(step), number)}, lr,
+                      config_.beta1, config_.beta2, range.settings.weight_decay, config_.eps, false, false, divisor);
+  }
+
   OptimizerConfig config_;
-  std::vector<at::Tensor> exp_avg_, exp_avg_sq_;  // by slot
+  std::vector<at::Tensor> exp_avg_, exp_avg_sq_;  // by slot; empty before the first step
 };
 
 class Sgd final : public Optimizer {
  public:
   Sgd(const OptimizerConfig& config, const std::vector<UnitBuffer*>& buffers)
-      : Optimizer(buffers, config.groups), config_(config) {
-    if (config.momentum != 0) momentum_ = zeros_like_masters();
-  }
+      : Optimizer(buffers, config.groups), config_(config) {}
 
   std::vector<NamedTensor> state() override {
+    make_state();
     std::vector<NamedTensor> out;
     if (!momentum_.empty()) append_views("momentum", momentum_, out);
     return out;
   }
 
-  int64_t state_bytes() const override {
-    int64_t bytes = 0;
-    for (const at::Tensor& state : momentum_) bytes += static_cast<int64_t>(state.nbytes());
-    return bytes;
-  }
+  int64_t state_bytes() const override { return config_.momentum != 0 ? master_bytes() : 0; }
 
  private:
+  void make_state() override {
+    if (config_.momentum != 0 && momentum_.empty()) momentum_ = zeros_like_masters();
+  }
+
   void update(const Range& range, double lr, double grad_scale, int64_t /*step*/) override {
+    RECORD_FUNCTION("loom::sgd", std::vector<c10::IValue>{});
     at::Tensor& master = range.buffer->master();
     const at::Tensor& gradient = range.buffer->gradient();
+    if (master.is_cuda()) {
+      const auto part = [&](const at::Tensor& flat) { return flat.narrow(0, range.begin, range.end - range.begin); };
+      at::Tensor weight = part(master),
+                 change = part(gradient).mul(grad_scale).add_(weight, range.settings.weight_decay);
+      if (!momentum_.empty()) change = part(momentum_[range.slot]).mul_(config_.momentum).add_(change);
+      weight.sub_(change, lr);
+      return;
+    }
     over_chunks(master, range.begin, range.end, [&](auto scalar, int64_t from, int64_t to) {
       using T = decltype(scalar);
       const kernels::SgdConstants<T> constants{static_cast<T>(grad_scale), static_cast<T>(range.settings.weight_decay),
@@ -110,7 +137,7 @@ class Sgd final : public Optimizer {
   }
 
   OptimizerConfig config_;
-  std::vector<at::Tensor> momentum_;  // by slot; empty without momentum
+  std::vector<at::Tensor> momentum_;  // by slot; empty without momentum and before the first step
 };
 
 }  // namespace
@@ -121,6 +148,9 @@ Optimizer::Optimizer(const std::vector<UnitBuffer*>& buffers, const ParamGroups&
   const std::vector<std::vector<EntrySettings>> settings = resolve_param_groups(groups, buffers);
   for (size_t b = 0; b < buffers.size(); ++b) {
     if (!buffers[b]->trainable()) continue;
+    const at::ScalarType master = buffers[b]->master().scalar_type();
+    LOOM_CHECK(master == at::kFloat || master == at::kDouble, "master weights of ", buffers[b]->unit(), " are ",
+               c10::toString(master));
     const std::vector<BufferEntry>& entries = buffers[b]->entries();
     for (size_t e = 0; e < entries.size(); ++e) {
       const int64_t end = entries[e].offset + entries[e].numel;
@@ -137,6 +167,7 @@ Optimizer::Optimizer(const std::vector<UnitBuffer*>& buffers, const ParamGroups&
 
 void Optimizer::step(double lr, double grad_scale) {
   ++steps_;
+  make_state();
   for (UnitBuffer* buffer : buffers_) buffer->gradient();  // made on first use, so not inside a parallel loop
   for (const Range& range : ranges_) update(range, lr * range.settings.lr_factor, grad_scale, steps_);
   for (UnitBuffer* buffer : buffers_) buffer->master_written();
@@ -144,12 +175,14 @@ void Optimizer::step(double lr, double grad_scale) {
 
 std::vector<at::Tensor> Optimizer::zeros_like_masters() const {
   std::vector<at::Tensor> out;
-  for (UnitBuffer* buffer : buffers_) {
-    LOOM_CHECK(buffer->master().scalar_type() == at::kFloat || buffer->master().scalar_type() == at::kDouble,
-               "master weights of ", buffer->unit(), " are ", c10::toString(buffer->master().scalar_type()));
-    out.push_back(at::zeros_like(buffer->master()));
-  }
+  for (UnitBuffer* buffer : buffers_) out.push_back(at::zeros_like(buffer->master()));
   return out;
+}
+
+int64_t Optimizer::master_bytes() const {
+  int64_t bytes = 0;
+  for (UnitBuffer* buffer : buffers_) bytes += static_cast<int64_t>(buffer->master().nbytes());
+  return bytes;
 }
 
 void Optimizer::append_views(const std::string& what, const std::vector<at::Tensor>& flat,

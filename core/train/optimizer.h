@@ -33,7 +33,7 @@ class Optimizer {
   int64_t steps() const { return steps_; }
   void set_steps(int64_t steps) { steps_ = steps; }  // when a checkpoint is loaded
   // This rank's parts per parameter: "optimizer.exp_avg.backbone.head.weight". Views, so writing to them loads the
-  // state.
+  // state. Made by this or by the first step, whichever comes first, so that the start of a run need not wait for it.
   virtual std::vector<NamedTensor> state() = 0;
   virtual int64_t state_bytes() const = 0;
 
@@ -47,8 +47,10 @@ class Optimizer {
   };
 
   Optimizer(const std::vector<UnitBuffer*>& buffers, const ParamGroups& groups);
+  virtual void make_state() = 0;
   virtual void update(const Range& range, double lr, double grad_scale, int64_t step) = 0;
   std::vector<at::Tensor> zeros_like_masters() const;
+  int64_t master_bytes() const;
   // Views of flat state tensors, named "optimizer.<what>.<parameter>".
   void append_views(const std::string& what, const std::vector<at::Tensor>& flat, std::vector<NamedTensor>& out) const;
 

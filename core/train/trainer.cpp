@@ -57,6 +57,7 @@ Trainer::Trainer(MultimodalModel& model, Optimizer& optimizer, TrainerOptions op
 StepStats Trainer::step(const LoadedStep& loaded) {
   LOOM_CHECK(loaded.plan.layout.world == model_.comm().world(), "a plan for ", loaded.plan.layout.world, " ranks on ",
              model_.comm().world());
+  end_memory_step();
   reset_memory_peak(model_.device().type());
   StepStats stats = run_step(loaded);
   stats.peak_bytes = memory_use(model_.device().type()).peak;

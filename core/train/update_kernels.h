@@ -1,5 +1,5 @@
 #pragma once
-// The arithmetic of one optimizer step over a contiguous range, as plain loops that compilers turn into vector code.
+// The arithmetic of one optimizer step over a contiguous range, for the instruction set in use (core/nn/kernels).
 // Free of ATen, so that this one file can be compiled with its own optimisation level. Everything is elementwise:
 // cutting a range differently changes no bit.
 #include <cstdint>
@@ -34,7 +34,7 @@ struct SgdConstants {
 template <class T>
 void sgd(T* weight, const T* gradient, T* momentum_buffer, int64_t count, const SgdConstants<T>& c);
 
-// In double, over eight interleaved partial sums that are added in a fixed order.
+// In double, over 32 interleaved partial sums that are added in a fixed order.
 template <class T>
 double sum_of_squares(const T* values, int64_t count);
 

@@ -21,11 +21,10 @@ file(GLOB OMNILOOM_SDK_HEADERS CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} pl
 list(REMOVE_ITEM OMNILOOM_SDK_HEADERS core/model/model_pass.h)
 list(SORT OMNILOOM_SDK_HEADERS)
 list(JOIN OMNILOOM_SDK_HEADERS "|" _headers)
-set(OMNILOOM_CUDA none)
 set(_fingerprint ${CMAKE_BINARY_DIR}/generated/plugins/sdk/fingerprint.h)
 set(_arguments -DTEMPLATE=${CMAKE_SOURCE_DIR}/plugins/sdk/fingerprint.h.in -DOUTPUT=${_fingerprint} -DROOT=${CMAKE_SOURCE_DIR}
   "-DHEADERS=${_headers}" -DPROJECT_VERSION=${PROJECT_VERSION} -DLibTorch_VERSION=${LibTorch_VERSION}
-  -DLibTorch_BUILD_ID=${LibTorch_BUILD_ID} -DOMNILOOM_CUDA=${OMNILOOM_CUDA} -P ${CMAKE_CURRENT_LIST_FILE})
+  -DLibTorch_BUILD_ID=${LibTorch_BUILD_ID} -DOMNILOOM_CUDA=${OMNILOOM_CUDA_VERSION} -P ${CMAKE_CURRENT_LIST_FILE})
 add_custom_command(OUTPUT ${_fingerprint} COMMAND ${CMAKE_COMMAND} ${_arguments} VERBATIM COMMENT "Fingerprint of the plugin SDK"
   DEPENDS ${OMNILOOM_SDK_HEADERS} plugins/sdk/fingerprint.h.in ${CMAKE_CURRENT_LIST_FILE} core/base/version.h)
 add_custom_target(omniloom_fingerprint DEPENDS ${_fingerprint})

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <thread>
 
 #include <ATen/Parallel.h>
@@ -29,6 +30,14 @@ TEST(Machine, ThePeakIsMeasuredAndThreadsStay) {
     EXPECT_LT(peak, 1e15) << c10::toString(dtype);
     EXPECT_EQ(at::get_num_threads(), before);
   }
+}
+
+TEST(Machine, TheAgeOfThisProcessGrowsWithTime) {
+  const double first = process_age_seconds();
+  EXPECT_GT(first, 0);
+  EXPECT_LT(first, 1e6);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_GE(process_age_seconds(), first + 0.03);
 }
 
 }  // namespace

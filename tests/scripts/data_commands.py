@@ -45,14 +45,14 @@ def question(picture, answer=None):
 
 
 def make_data(folder):
-    """40 pictures of four colours; every fourth conversation has a second turn. Returns the colour of each."""
+    """40 pictures of four colours; every fourth conversation has a second turn, and one of every other colour. Returns the colour of each."""
     os.makedirs(os.path.join(folder, "img"))
     names = [list(COLOURS)[i % 4] for i in range(40)]
     samples = []
     for i, name in enumerate(names):
         write_png(os.path.join(folder, "img", f"{i}.png"), *[(8, 8), (12, 8), (30, 40)][i % 3], COLOURS[name])
         sample = question(f"img/{i}.png", name)
-        if i % 4 == 3:
+        if i % 4 == 3 or i in (20, 25, 30):
             sample["messages"] += [{"role": "user", "content": "Sure?"}, {"role": "assistant", "content": "Yes."}]
         samples.append(sample)
     write_lines(os.path.join(folder, "chat.jsonl"), samples)
@@ -138,7 +138,7 @@ class Data(Commands):
     def test_check_goes_on_where_training_would_stop(self):
         code, out, err = program.run("data", "check", self.recipe, "data.budget=60")
         self.assertEqual(code, 2)
-        self.assertIn("would stop  10", out)
+        self.assertIn("would stop  13", out)
         self.assertIn("10 of 40 samples would stop a run", err)
         out, _ = self.ok("data", "check", self.recipe, "data.budget=60", "data.over_long=drop")
         self.assertIn("10 left out", out)

@@ -60,12 +60,15 @@ class RunFiles(unittest.TestCase):
         code, _, err = program.run("train", self.recipe(), "--run", self.run_folder)
         self.assertEqual(code, 0, err)
         head = err.splitlines()
-        self.assertRegex(head[0], r"^omniloom [\d.]+ · 1 rank · cpu, 1 thread, fp32 \((no native bf16; )?measured peak [\d.]+ [GT]FLOP/s\)$")
+        self.assertRegex(head[0], r"^omniloom [\d.]+ · 1 rank · cpu, 1 thread, fp32( \(no native bf16\))?$")
         self.assertRegex(head[1], r"^model   image vit .* trainable$")
         self.assertRegex(head[2], r"^data    96 samples in 1 source · budget 128 · packed [\d.]+ % full$")
         self.assertEqual(head[3], f"run     {self.run_folder} · TensorBoard: tensorboard --logdir {os.path.dirname(self.run_folder)}")
+        self.assertRegex(err, r"(?m)^peak    [\d.]+ [GT]FLOP/s measured, matrix products in fp32$")
         with open(os.path.join(self.run_folder, "metrics.jsonl"), encoding="utf-8") as lines:
             steps = [json.loads(line) for line in lines]
+        self.assertGreater(steps[0]["startup_seconds"], 0)
+        self.assertNotIn("startup_seconds", steps[1])
         fill = float(re.search(r"packed ([\d.]+) %", head[2]).group(1))
         self.assertAlmostEqual(100 * steps[0]["packed_fill"], fill, delta=0.06)
         for step in steps:

@@ -26,6 +26,8 @@ GROUPS = {"data_seconds": "train/data_wait", "exact_match": "eval/exact_match", 
 
 
 def tag_of(name):
+    if name.startswith("time/"):
+        return name
     return GROUPS.get(name) or ("eval/" + name[5:] if name.startswith("eval_") else "train/" + name)
 
 

@@ -10,6 +10,7 @@
 #include "core/nn/context.h"
 #include "core/nn/declare.h"
 #include "core/step/segments.h"
+#include "tests/support/bits.h"
 
 namespace loom::test {
 
@@ -74,13 +75,6 @@ inline double relative_difference(const at::Tensor& a, const at::Tensor& b) {
   const double difference = (a.to(at::kDouble) - b.to(at::kDouble)).norm().item<double>();
   const double size = b.to(at::kDouble).norm().item<double>();
   return difference == 0 ? 0 : difference / (size > 0 ? size : 1e-300);
-}
-
-// The same bits (NaN equals NaN, 0 differs from -0).
-inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
-  const at::ScalarType integers = a.element_size() == 8 ? at::kLong : a.element_size() == 4 ? at::kInt : at::kShort;
-  return at::equal(a.detach().contiguous().view(integers), b.detach().contiguous().view(integers));
 }
 
 }  // namespace loom::test

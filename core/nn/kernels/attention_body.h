@@ -1,33 +1,44 @@
 #pragma once
-// Attention of one (range, key/value head): keys and values are packed once for all query heads of the group, then
-// tiles of query rows take whole rows of scores (no online rescaling), softmax and product with the values. The
-// backward recomputes the probabilities from the log-sum-exp (Dao 2023) and is the only writer of its dk and dv.
-#include "core/nn/kernels/gemm.h"
+// Attention of one (range, key/value head). The query heads of the group are rows of one matrix: row r is query row
+// r / group of head r % group, which is also how they lie in memory. Keys are taken in blocks that a cache holds, with
+// the softmax rescaled as larger scores come (Milakov & Gimelshein 2018, Dao 2022). Blocks begin at multiples of their
+// size in the range, so a row's order of operations depends on the range alone, not on who computes which rows.
+#include "core/nn/kernels/attention_tile.h"
 #include "core/nn/kernels/kernel_set.h"
 
 namespace loom::kernels {
 namespace {
 
-constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+constexpr int64_t kTileQueries = 64;  // rows of scores at a time
 
-// Query rows of a tile: as many as keep the scores in a cache of usual size. Depends on the range alone.
-inline int64_t tile_rows(int64_t k_rows) { return k_rows <= 1024 ? 32 : k_rows <= 4096 ? 16 : 8; }
+// What a block of keys needs, with its gradients, stays in a second-level cache of 1 MB.
+constexpr int64_t kMostKeys = 256;
+constexpr int64_t block_keys(int64_t head_dim) { return head_dim <= 80 ? kMostKeys : head_dim <= 128 ? 192 : 128; }
+constexpr int64_t chunk_rows(int64_t head_dim) { return head_dim <= 128 ? 1024 : 512; }
 
 template <class T>
 struct Sizes {
-  int64_t dim, keys, panels, rows;
-  Sizes(int64_t head_dim, int64_t k_rows)
-      : dim(round_up(head_dim, kWidth<T>)),
-        keys(round_up(k_rows, kPanel<T>)),
-        panels(keys / kPanel<T>),
-        rows(tile_rows(k_rows)) {}
+  int64_t dim, padded, broad, keys, line;  // line: elements between rows of scores, not a multiple of a page
+  explicit Sizes(int64_t head_dim)
+      : dim(head_dim),
+        padded(round_up(head_dim, kWidth<T>)),
+        broad(round_up(head_dim, kBroad<T>)),
+        keys(block_keys(head_dim)),
+        line(keys + kWidth<T>) {}
 };
 
 template <class T>
-int64_t attention_scratch(int64_t head_dim, int64_t k_rows, bool backward) {
-  const Sizes<T> s(head_dim, k_rows);
-  const int64_t packed = s.keys * (head_dim + s.dim), tile = s.rows * (s.keys + 2 * s.dim);
-  return backward ? s.keys * (2 * head_dim + 3 * s.dim) + s.rows * (2 * s.keys + 3 * s.dim) : packed + tile;
+AttentionSizes attention_sizes(int64_t head_dim) {
+  const Sizes<T> s(head_dim);
+  const int64_t chunk = chunk_rows(head_dim);
+  AttentionSizes out;
+  out.keys = s.keys;
+  out.rows = kTileQueries;
+  out.chunk = chunk;
+  out.forward = s.keys * (s.dim + s.broad) + chunk * (s.dim + s.padded + kWidth<T> + 1) + kTileQueries * s.line;
+  out.backward =
+      s.keys * (2 * s.dim + s.broad + 2 * s.padded) + kTileQueries * (2 * s.dim + 2 * s.broad + s.padded + 2 * s.line);
+  return out;
 }
 
 // Hands out consecutive pieces of the scratch.
@@ -41,219 +52,202 @@ struct Bump {
   }
 };
 
-// [rows, dim] -> panels of [dim, kPanel]; the missing columns of the last panel are zero.
+// The keys that a row sees; both borders grow with the row.
 template <class T>
-void pack_transposed(const T* x, int64_t stride, int64_t rows, int64_t dim, T* out) {
-  constexpr int64_t kW = kWidth<T>;
-  for (int64_t r = 0; r < rows; r += kPanel<T>, out += dim * kPanel<T>) {
-    for (int64_t half = 0; half < kPanel<T>; half += kW) {
-      const T* in = x + (r + half) * stride;
-      const int64_t left = rows - r - half, n = left < 0 ? 0 : left < kW ? left : kW;
-      int64_t d = 0;
-      if (n == kW) {
-        for (; d + kW <= dim; d += kW) transpose_square<T>(in + d, stride, out + d * kPanel<T> + half, kPanel<T>);
-      }
-      for (; d < dim; ++d) {
-        T* row = out + d * kPanel<T> + half;
-        for (int64_t c = 0; c < n; ++c) row[c] = in[c * stride + d];
-        for (int64_t c = n; c < kW; ++c) row[c] = T{0};
-      }
-    }
+struct Mask {
+  int64_t group, keys, shift, window;
+  bool causal;
+  Mask(const AttentionArgs<T>& args, const AttentionTask& task)
+      : group(args.heads / args.kv_heads),
+        keys(task.k_rows),
+        shift(task.k_rows - task.q_rows + 1),
+        window(args.window),
+        causal(args.causal) {}
+  Span operator()(int64_t row) const {
+    const int64_t high = causal ? larger_of(0, smaller_of(keys, row / group + shift)) : keys;
+    return {window > 0 ? larger_of(0, high - window) : 0, high};
   }
-}
-
-// [rows, dim] -> contiguous [rows, padded], times factor; the padding is zero.
-template <class T>
-void pack_rows(const T* x, int64_t stride, int64_t rows, int64_t dim, int64_t padded, T factor, T* out) {
-  for (int64_t r = 0; r < rows; ++r) {
-    for_vectors<T>(
-        dim, [&](int64_t d, int64_t n) { store<T>(out + r * padded + d, load_n<T>(x + r * stride + d, n) * factor); });
+  // Of the keys of a block.
+  Span in_block(int64_t row, int64_t begin, int64_t end) const {
+    const Span seen = (*this)(row);
+    return {larger_of(seen.low, begin) - begin, smaller_of(seen.high, end) - begin};
   }
-}
+};
 
+// The columns of a block that each row tile needs; the largest of their ends is returned.
 template <class T>
-void fill(T* x, int64_t n, T value) {
-  for (int64_t i = 0; i < n; ++i) x[i] = value;
+int64_t tile_spans(const Mask<T>& mask, int64_t first, int64_t rows, int64_t begin, int64_t end, Span* spans) {
+  int64_t columns = 0;
+  for (int64_t r = 0; r < rows; r += kTall) {
+    const Span top = mask.in_block(first + r, begin, end);
+    const Span bottom = mask.in_block(first + smaller_of(rows, r + kTall) - 1, begin, end);
+    const bool any = bottom.high > top.low && bottom.high > 0;
+    spans[r / kTall] = any ? Span{top.low / kEdge<T> * kEdge<T>, bottom.high} : Span{};
+    columns = larger_of(columns, spans[r / kTall].high);
+  }
+  return columns;
 }
 
-// Which keys a query row sees: [low, high).
-struct Visible {
-  int64_t low, high;
+// Query-like rows of a task, counted from its first.
+template <class T, class Pointer>
+struct GroupRows {
+  Pointer base;
+  int64_t stride, group, dim;
+  GroupRows(Pointer data, int64_t row_stride, const AttentionArgs<T>& args, const AttentionTask& task)
+      : base(data + task.q_begin * row_stride + task.kv_head * (args.heads / args.kv_heads) * args.head_dim),
+        stride(row_stride),
+        group(args.heads / args.kv_heads),
+        dim(args.head_dim) {}
+  Pointer operator()(int64_t row) const { return base + row / group * stride + row % group * dim; }
 };
 
 template <class T>
-Visible visible(const AttentionArgs<T>& args, const AttentionTask& task, int64_t row) {
-  int64_t high = task.k_rows;
-  if (args.causal) high = row + 1 + task.k_rows - task.q_rows;
-  if (high > task.k_rows) high = task.k_rows;
-  if (high < 0) high = 0;
-  int64_t low = args.window > 0 ? high - args.window : 0;
-  if (low < 0) low = 0;
-  return {low, high};
-}
-
-// Scores of a row -> exp(score - largest), zero outside what it sees. Columns count from `first`.
-template <class T>
-T softmax_row(T* scores, Visible seen, int64_t first, int64_t columns, T* largest) {
-  constexpr int64_t kW = kWidth<T>;
-  const int64_t low = seen.low - first, high = seen.high - first;
-  if (high <= low) {
-    fill<T>(scores, columns, T{0});
-    *largest = -__builtin_inf();
-    return T{0};
-  }
-  const int64_t begin = low / kW * kW, end = round_up(high, kW);
-  fill<T>(scores, begin, T{0});
-  fill<T>(scores + begin, low - begin, static_cast<T>(-__builtin_inf()));
-  fill<T>(scores + high, end - high, static_cast<T>(-__builtin_inf()));
-  fill<T>(scores + end, columns - end, T{0});
-  Vec<T> top = load<T>(scores + begin);
-  for (int64_t c = begin + kW; c < end; c += kW) top = larger<T>(load<T>(scores + c), top);
-  *largest = largest_lane<T>(top);
-  Vec<T> sum{};
-  for (int64_t c = begin; c < end; c += kW) {
-    const Vec<T> p = exponential<T>(load<T>(scores + c) - *largest);
-    store<T>(scores + c, p);
-    sum += p;
-  }
-  return sum_lanes<T>(sum);
+T& per_row(Rows<T> x, const AttentionTask& task, int64_t group, int64_t row) {
+  return x.data[(task.q_begin + row / group) * x.stride + task.kv_head * group + row % group];
 }
 
 inline float logarithm(float x) { return __builtin_logf(x); }
 inline double logarithm(double x) { return __builtin_log(x); }
 
 template <class T>
+constexpr T kLog2e = static_cast<T>(1.44269504088896340736);
+template <class T>
+constexpr T kInfinity = static_cast<T>(__builtin_inf());
+
+// What the rows of a chunk have seen so far, in powers of two: the largest scaled score, the sum of the other ones'
+// powers lane by lane, and the sum of values.
+template <class T>
+struct Seen {
+  T* top;
+  T* sums;
+  T* values;
+};
+
+// Scores of a tile to powers of two, relative to the largest one up to now.
+template <class T>
+void softmax_tile(const Sizes<T>& size, const Mask<T>& mask, int64_t first, int64_t rows, int64_t begin, int64_t end,
+                  const Span* spans, T scale, bool fresh, T* scores, const Seen<T>& seen) {
+  constexpr int64_t kW = kWidth<T>;
+  const Vec<T> lowest = broadcast<T>(-kInfinity<T>);
+  for (int64_t part = 0; part < rows; part += kW) {
+    const int64_t n = smaller_of(kW, rows - part);
+    Span edges[kW];
+    alignas(64) T largest[kW], factor[kW];
+    Vec<T> tops[kW];
+    for (int64_t i = 0; i < n; ++i) {
+      const Span s = mask.in_block(first + part + i, begin, end);
+      T* row = scores + (part + i) * size.line;
+      Span& edge = edges[i];
+      tops[i] = lowest;
+      edge = s.empty() ? Span{} : Span{s.low / kW * kW, round_up(s.high, kW)};
+      if (s.empty()) continue;
+      if (s.low > edge.low) keep_lanes<T>(row + edge.low, s.low - edge.low, kW, -kInfinity<T>);
+      if (s.high < edge.high) keep_lanes<T>(row + edge.high - kW, 0, s.high - edge.high + kW, -kInfinity<T>);
+      Vec<T> chains[4] = {lowest, lowest, lowest, lowest};  // a comparison waits for the one before it in its chain
+      int64_t c = edge.low;
+      for (; c + 4 * kW <= edge.high; c += 4 * kW) {
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; ++j) chains[j] = larger<T>(load<T>(row + c + j * kW), chains[j]);
+      }
+      for (; c < edge.high; c += kW) chains[0] = larger<T>(load<T>(row + c), chains[0]);
+      const Vec<T> top = larger<T>(larger<T>(chains[0], chains[1]), larger<T>(chains[2], chains[3]));
+      tops[i] = top;
+    }
+    for (int64_t i = n; i < kW; ++i) tops[i] = lowest;
+    Vec<T> now = join_lanes<T>([&](int i) { return tops[i]; }, [](auto a, auto b) { return larger<T>(b, a); }) * scale;
+    T* kept = seen.top + part;
+    if (!fresh) {
+      const Vec<T> before = load<T>(kept);
+      now = larger<T>(now, before);
+      const Vec<T> base = now == lowest ? Vec<T>{} : now;
+      store<T>(factor, power_of_two<T>(before - base));
+    }
+    store<T>(kept, now);
+    store<T>(largest, now == lowest ? Vec<T>{} : now);
+    for (int64_t i = 0; i < n; ++i) {
+      const Span edge = edges[i], span = spans[(part + i) / kTall];
+      T* row = scores + (part + i) * size.line;
+      for (int64_t c = span.low; c < smaller_of(edge.low, span.high); c += kW) store<T>(row + c, Vec<T>{});
+      for (int64_t c = larger_of(edge.high, span.low); c < span.high; c += kW) store<T>(row + c, Vec<T>{});
+      Vec<T> sum{};
+      for (int64_t c = edge.low; c < edge.high; c += kW) {
+        const Vec<T> p = power_of_two<T>(load<T>(row + c) * scale - largest[i]);
+        store<T>(row + c, p);
+        sum += p;
+      }
+      T* sums = seen.sums + (part + i) * kW;
+      if (!fresh) {
+        sum += load<T>(sums) * factor[i];
+        T* values = seen.values + (part + i) * size.padded;
+        if (factor[i] != T{1}) {
+          for (int64_t d = 0; d < size.padded; d += kW) store<T>(values + d, load<T>(values + d) * factor[i]);
+        }
+      }
+      store<T>(sums, sum);
+    }
+  }
+}
+
+// Rows [task.first, task.last) of the group.
+template <class T>
 void attention_forward(const AttentionArgs<T>& args, const AttentionTask& task, T* scratch) {
-  const int64_t dim = args.head_dim, group = args.heads / args.kv_heads;
-  const Sizes<T> size(dim, task.k_rows);
+  constexpr int64_t kW = kWidth<T>;
+  const Sizes<T> size(args.head_dim);
+  const Mask<T> mask(args, task);
+  const int64_t dim = size.dim, count = task.last - task.first, chunk = round_up(count, kHigh<T>);
   Bump<T> bump{scratch};
   T* keys = bump.take(size.keys * dim);
-  T* values = bump.take(size.keys * size.dim);
-  T* query = bump.take(size.rows * size.dim);
-  T* scores = bump.take(size.rows * size.keys);
-  T* result = bump.take(size.rows * size.dim);
-  const int64_t kv_column = task.kv_head * dim;
-  pack_transposed<T>(args.k.data + task.k_begin * args.k.stride + kv_column, args.k.stride, task.k_rows, dim, keys);
-  pack_rows<T>(args.v.data + task.k_begin * args.v.stride + kv_column, args.v.stride, task.k_rows, dim, size.dim, T{1},
-               values);
-  for (int64_t head = task.kv_head * group; head < (task.kv_head + 1) * group; ++head) {
-    for (int64_t i = 0; i < task.q_rows; i += size.rows) {
-      const int64_t rows = task.q_rows - i < size.rows ? task.q_rows - i : size.rows;
-      const int64_t high = visible(args, task, i + rows - 1).high;
-      const int64_t first = visible(args, task, i).low / kPanel<T> * kPanel<T>;
-      const int64_t columns = high > first ? round_up(high - first, kWidth<T>) : 0;
-      const int64_t row0 = task.q_begin + i;
-      pack_rows<T>(args.q.data + row0 * args.q.stride + head * dim, args.q.stride, rows, dim, size.dim, args.scale,
-                   query);
-      gemm<T, false>(rows, columns, dim, query, size.dim, {keys + first * dim, kPanel<T>, dim * kPanel<T>}, scores,
-                     size.keys, false);
-      T sums[32];
-      for (int64_t r = 0; r < rows; ++r) {
-        T largest = 0;
-        sums[r] = softmax_row<T>(scores + r * size.keys, visible(args, task, i + r), first, columns, &largest);
-        args.lse.data[(row0 + r) * args.lse.stride + head] =
-            sums[r] > 0 ? largest + logarithm(sums[r]) : largest + sums[r];
-      }
-      gemm<T, false>(rows, size.dim, high > first ? high - first : 0, scores, size.keys,
-                     {values + first * size.dim, size.dim, kPanel<T>}, result, size.dim, false);
-      for (int64_t r = 0; r < rows; ++r) {
-        const T inverse = sums[r] == 0 ? T{0} : T{1} / sums[r];
-        T* out = args.out.data + (row0 + r) * args.out.stride + head * dim;
-        for_vectors<T>(
-            dim, [&](int64_t d, int64_t n) { store_n<T>(out + d, load<T>(result + r * size.dim + d) * inverse, n); });
-      }
+  T* values = bump.take(size.keys * size.broad);
+  T* scores = bump.take(kTileQueries * size.line);
+  T* queries = bump.take(chunk * dim);
+  const Seen<T> all{bump.take(chunk), bump.take(chunk * kW), bump.take(chunk * size.padded)};
+  const GroupRows<T, const T*> q(args.q.data, args.q.stride, args, task);
+  pack_transposed<T, kHigh<T>>(
+      count, dim, [&](int64_t r) { return q(task.first + r); }, queries);
+  const int64_t low = mask(task.first).low, high = mask(task.last - 1).high;
+  const T* k = args.k.data + task.k_begin * args.k.stride + task.kv_head * dim;
+  const T* v = args.v.data + task.k_begin * args.v.stride + task.kv_head * dim;
+  for (int64_t begin = low / size.keys * size.keys; begin < high; begin += size.keys) {
+    const int64_t end = smaller_of(high, begin + size.keys);
+    pack_transposed<T, kBroad<T>>(
+        end - begin, dim, [&](int64_t r) { return k + (begin + r) * args.k.stride; }, keys);
+    pack_rows<T>(
+        end - begin, dim, [&](int64_t r) { return v + (begin + r) * args.v.stride; }, T{1}, values,
+        size.keys * kBroad<T>);
+    for (int64_t i = 0; i < count; i += kTileQueries) {
+      const int64_t rows = smaller_of(kTileQueries, count - i), first = task.first + i;
+      Span spans[kTileQueries / kTall];
+      const int64_t columns = tile_spans(mask, first, rows, begin, end, spans);
+      if (columns == 0) continue;
+      const bool fresh = begin <= mask(first).low;
+      const Seen<T> seen{all.top + i, all.sums + i * kW, all.values + i * size.padded};
+      score_product<T>(rows, columns, dim, queries + i * dim, keys, scores, size.line, spans);
+      softmax_tile<T>(size, mask, first, rows, begin, end, spans, args.scale * kLog2e<T>, fresh, scores, seen);
+      span_product<T, false>(rows, size.padded, scores, size.line, values, size.keys * kBroad<T>, seen.values,
+                             size.padded, spans, !fresh);
     }
   }
-}
-
-// Scores and gradients of probabilities of a row -> probabilities and gradients of scores.
-template <class T>
-void softmax_backward_row(T* scores, T* grads, Visible seen, int64_t first, int64_t columns, T lse, T delta) {
-  constexpr int64_t kW = kWidth<T>;
-  const int64_t low = seen.low - first, high = seen.high - first;
-  if (high <= low) {
-    fill<T>(scores, columns, T{0});
-    fill<T>(grads, columns, T{0});
-    return;
-  }
-  const int64_t begin = low / kW * kW, end = round_up(high, kW);
-  for (int64_t c = begin; c < end; c += kW) {
-    const Vec<T> p = exponential<T>(load<T>(scores + c) - lse);
-    store<T>(scores + c, p);
-    store<T>(grads + c, p * (load<T>(grads + c) - delta));
-  }
-  fill<T>(scores, low, T{0});
-  fill<T>(grads, low, T{0});
-  fill<T>(scores + high, columns - high, T{0});
-  fill<T>(grads + high, columns - high, T{0});
-}
-
-template <class T>
-void attention_backward(const AttentionArgs<T>& args, const AttentionTask& task, T* scratch) {
-  const int64_t dim = args.head_dim, group = args.heads / args.kv_heads;
-  const Sizes<T> size(dim, task.k_rows);
-  Bump<T> bump{scratch};
-  T* keys_t = bump.take(size.keys * dim);
-  T* values_t = bump.take(size.keys * dim);
-  T* keys = bump.take(size.keys * size.dim);
-  T* dkeys = bump.take(size.keys * size.dim);
-  T* dvalues = bump.take(size.keys * size.dim);
-  T* query = bump.take(size.rows * size.dim);
-  T* dout = bump.take(size.rows * size.dim);
-  T* dquery = bump.take(size.rows * size.dim);
-  T* scores = bump.take(size.rows * size.keys);
-  T* grads = bump.take(size.rows * size.keys);
-  const int64_t kv_column = task.kv_head * dim;
-  const T* k = args.k.data + task.k_begin * args.k.stride + kv_column;
-  pack_transposed<T>(k, args.k.stride, task.k_rows, dim, keys_t);
-  pack_transposed<T>(args.v.data + task.k_begin * args.v.stride + kv_column, args.v.stride, task.k_rows, dim, values_t);
-  pack_rows<T>(k, args.k.stride, task.k_rows, dim, size.dim, T{1}, keys);
-  fill<T>(dkeys, size.keys * size.dim, T{0});
-  fill<T>(dvalues, size.keys * size.dim, T{0});
-  for (int64_t head = task.kv_head * group; head < (task.kv_head + 1) * group; ++head) {
-    for (int64_t i = 0; i < task.q_rows; i += size.rows) {
-      const int64_t rows = task.q_rows - i < size.rows ? task.q_rows - i : size.rows;
-      const int64_t high = visible(args, task, i + rows - 1).high;
-      const int64_t first = visible(args, task, i).low / kPanel<T> * kPanel<T>;
-      if (high <= first) continue;
-      const int64_t columns = round_up(high - first, kWidth<T>), row0 = task.q_begin + i;
-      pack_rows<T>(args.q.data + row0 * args.q.stride + head * dim, args.q.stride, rows, dim, size.dim, args.scale,
-                   query);
-      pack_rows<T>(args.dout.data + row0 * args.dout.stride + head * dim, args.dout.stride, rows, dim, size.dim, T{1},
-                   dout);
-      const Panels<T> k_panels{keys_t + first * dim, kPanel<T>, dim * kPanel<T>};
-      const Panels<T> v_panels{values_t + first * dim, kPanel<T>, dim * kPanel<T>};
-      gemm<T, false>(rows, columns, dim, query, size.dim, k_panels, scores, size.keys, false);
-      gemm<T, false>(rows, columns, dim, dout, size.dim, v_panels, grads, size.keys, false);
-      for (int64_t r = 0; r < rows; ++r) {
-        const T* done = args.done.data + (row0 + r) * args.done.stride + head * dim;
-        Vec<T> dot{};
-        for_vectors<T>(dim,
-                       [&](int64_t d, int64_t n) { dot += load_n<T>(done + d, n) * load<T>(dout + r * size.dim + d); });
-        softmax_backward_row<T>(scores + r * size.keys, grads + r * size.keys, visible(args, task, i + r), first,
-                                columns, args.dlse.data[(row0 + r) * args.dlse.stride + head], sum_lanes<T>(dot));
+  const GroupRows<T, T*> out(args.out.data, args.out.stride, args, task);
+  for (int64_t i = 0; i < count; i += kW) {
+    const int64_t rows = smaller_of(kW, count - i);
+    alignas(64) T total[kW];
+    const Vec<T> sums = join_lanes<T>([&](int r) { return r < rows ? load<T>(all.sums + (i + r) * kW) : Vec<T>{}; },
+                                      [](auto a, auto b) { return a + b; });
+    store<T>(total, sums);
+    for (int64_t r = 0; r < rows; ++r) {
+      T* to = out(task.first + i + r);
+      T& lse = per_row(args.lse, task, mask.group, task.first + i + r);
+      const Span sees = mask(task.first + i + r);
+      if (sees.empty()) {
+        lse = -kInfinity<T>;
+        for_vectors<T>(dim, [&](int64_t d, int64_t n) { store_n<T>(to + d, Vec<T>{}, n); });
+        continue;
       }
-      const int64_t seen = high - first;
-      gemm<T, false>(rows, size.dim, seen, grads, size.keys, {keys + first * size.dim, size.dim, kPanel<T>}, dquery,
-                     size.dim, false);
-      gemm<T, true>(seen, size.dim, rows, scores, size.keys, {dout, size.dim, kPanel<T>}, dvalues + first * size.dim,
-                    size.dim, true);
-      gemm<T, true>(seen, size.dim, rows, grads, size.keys, {query, size.dim, kPanel<T>}, dkeys + first * size.dim,
-                    size.dim, true);
-      for (int64_t r = 0; r < rows; ++r) {
-        T* dq = args.dq.data + (row0 + r) * args.dq.stride + head * dim;
-        for_vectors<T>(
-            dim, [&](int64_t d, int64_t n) { store_n<T>(dq + d, load<T>(dquery + r * size.dim + d) * args.scale, n); });
-      }
+      lse = all.top[i + r] / kLog2e<T> + logarithm(total[r]);
+      const T inverse = T{1} / total[r];
+      const T* from = all.values + (i + r) * size.padded;
+      for_vectors<T>(dim, [&](int64_t d, int64_t n) { store_n<T>(to + d, load<T>(from + d) * inverse, n); });
     }
-  }
-  for (int64_t r = 0; r < task.k_rows; ++r) {
-    T* dk = args.dk.data + (task.k_begin + r) * args.dk.stride + kv_column;
-    T* dv = args.dv.data + (task.k_begin + r) * args.dv.stride + kv_column;
-    for_vectors<T>(dim, [&](int64_t d, int64_t n) {
-      store_n<T>(dk + d, load_n<T>(dk + d, n) + load<T>(dkeys + r * size.dim + d), n);
-      store_n<T>(dv + d, load_n<T>(dv + d, n) + load<T>(dvalues + r * size.dim + d), n);
-    });
   }
 }
 

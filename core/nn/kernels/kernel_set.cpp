@@ -54,6 +54,15 @@ bool level_supported(Level level) {
 Level current_level() { return level_in_use().load(); }
 void use_level(Level level) { level_in_use().store(level_supported(level) ? level : best_level()); }
 
+bool library_products_are_faster() {
+#ifdef OMNILOOM_X86_KERNELS
+  __builtin_cpu_init();
+  return __builtin_cpu_is("intel") != 0 || best_level() == Level::generic;
+#else
+  return true;
+#endif
+}
+
 template <>
 const KernelSet<float>& kernel_set<float>() {
 #ifdef OMNILOOM_X86_KERNELS

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/base/error.h"
 #include "core/nn/kernels/kernel_set.h"
 
 namespace loom::rows {
@@ -43,6 +44,7 @@ void parallel(int64_t rows, int64_t width, const F& f) {
 template <class F>
 void dispatch(const at::Tensor& work, const F& f) {
   if (work.is_meta()) return;
+  LOOM_CHECK(work.is_cpu(), "a kernel of the CPU got a tensor on ", work.device().str());
   if (work.scalar_type() == at::kDouble) {
     f(double{});
   } else {

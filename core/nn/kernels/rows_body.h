@@ -1,5 +1,6 @@
 #pragma once
-// Row by row: norms, rotary, SwiGLU, log-softmax. A row is read from memory once per direction.
+// Row by row: norms, rotary, SwiGLU, log-softmax, sums over rows, rows of tables. A row is read from memory once per
+// direction.
 #include "core/nn/kernels/kernel_set.h"
 #include "core/nn/kernels/simd.h"
 
@@ -16,6 +17,13 @@ void norm_forward(const NormArgs<T>& args, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; ++r) {
     const T* x = args.x.data + r * args.x.stride;
     T* y = args.y.data + r * args.y.stride;
+    if (args.delta.data != nullptr) {
+      const T* delta = args.delta.data + r * args.delta.stride;
+      T* sum = args.sum.data + r * args.sum.stride;
+      for_vectors<T>(
+          width, [&](int64_t c, int64_t n) { store_n<T>(sum + c, load_n<T>(x + c, n) + load_n<T>(delta + c, n), n); });
+      x = sum;
+    }
     T mean = 0;
     if (args.center) {
       Vec<T> sum{};
@@ -49,6 +57,7 @@ void norm_backward(const NormArgs<T>& args, int64_t begin, int64_t end) {
     const T* x = args.x.data + r * args.x.stride;
     const T* dy = args.dy.data + r * args.dy.stride;
     T* dx = args.dx.data + r * args.dx.stride;
+    const T* dsum = args.dsum.data != nullptr ? args.dsum.data + r * args.dsum.stride : nullptr;
     const T mean = args.center ? args.mean[r] : T{0}, scale = args.scale[r];
     Vec<T> sum{}, dot{};
     for_vectors<T>(width, [&](int64_t c, int64_t n) {
@@ -62,7 +71,9 @@ void norm_backward(const NormArgs<T>& args, int64_t begin, int64_t end) {
     const T first = args.center ? sum_lanes<T>(sum) * inverse : T{0}, second = sum_lanes<T>(dot) * inverse;
     for_vectors<T>(width, [&](int64_t c, int64_t n) {
       const Vec<T> inner = load_n<T>(dy + c, n) * load_n<T>(args.weight + c, n);
-      store_n<T>(dx + c, (inner - first - (load_n<T>(x + c, n) - mean) * scale * second) * scale, n);
+      Vec<T> grad = (inner - first - (load_n<T>(x + c, n) - mean) * scale * second) * scale;
+      if (dsum != nullptr) grad += load_n<T>(dsum + c, n);
+      store_n<T>(dx + c, grad, n);
     });
   }
 }
@@ -104,17 +115,68 @@ void swiglu_forward(Rows<const T> x, Rows<T> y, int64_t width, int64_t begin, in
 }
 
 template <class T>
-void swiglu_backward(Rows<const T> x, Rows<const T> dy, Rows<T> dx, int64_t width, int64_t begin, int64_t end) {
+void swiglu_backward(Rows<const T> x, Rows<const T> dy, Rows<T> dx, Rows<T> again, int64_t width, int64_t begin,
+                     int64_t end) {
   for (int64_t r = begin; r < end; ++r) {
     const T* gates = x.data + r * x.stride;
     const T* grads = dy.data + r * dy.stride;
     T* out = dx.data + r * dx.stride;
+    T* value = again.data != nullptr ? again.data + r * again.stride : nullptr;
     for_vectors<T>(width, [&](int64_t c, int64_t n) {
       const Vec<T> gate = load_n<T>(gates + c, n), up = load_n<T>(gates + width + c, n), grad = load_n<T>(grads + c, n);
-      const Vec<T> s = sigmoid<T>(gate);
+      const Vec<T> s = sigmoid<T>(gate), silu = gate * s;
       store_n<T>(out + c, grad * up * s * (T{1} + gate * (T{1} - s)), n);
-      store_n<T>(out + width + c, grad * gate * s, n);
+      store_n<T>(out + width + c, grad * silu, n);
+      if (value != nullptr) store_n<T>(value + c, silu * up, n);
     });
+  }
+}
+
+// A tile of columns at a time stays in the first cache; blocks of rows are summed first, for accuracy.
+template <class T>
+void column_sums(Rows<const T> x, int64_t rows, T* out, bool fresh, int64_t begin, int64_t end) {
+  constexpr int64_t kColumns = 256, kRows = 64;
+  T block[kColumns], total[kColumns];
+  for (int64_t c = begin; c < end; c += kColumns) {
+    const int64_t width = end - c < kColumns ? end - c : kColumns;
+    for (int64_t i = 0; i < width; ++i) total[i] = fresh ? T{0} : out[c + i];
+    for (int64_t first = 0; first < rows; first += kRows) {
+      const int64_t last = first + kRows < rows ? first + kRows : rows;
+      for (int64_t i = 0; i < width; ++i) block[i] = 0;
+      for (int64_t r = first; r < last; ++r) {
+        const T* row = x.data + r * x.stride + c;
+        for_vectors<T>(width, [&](int64_t i, int64_t n) {
+          store_n<T>(block + i, load_n<T>(block + i, n) + load_n<T>(row + i, n), n);
+        });
+      }
+      for (int64_t i = 0; i < width; ++i) total[i] += block[i];
+    }
+    for (int64_t i = 0; i < width; ++i) out[c + i] = total[i];
+  }
+}
+
+template <class T>
+void gather_rows(Rows<const T> table, const int64_t* ids, Rows<const T> x, Rows<T> y, int64_t width, int64_t begin,
+                 int64_t end) {
+  for (int64_t r = begin; r < end; ++r) {
+    const T* from = table.data + ids[r] * table.stride;
+    const T* more = x.data != nullptr ? x.data + r * x.stride : nullptr;
+    T* to = y.data + r * y.stride;
+    for_vectors<T>(width, [&](int64_t c, int64_t n) {
+      Vec<T> v = load_n<T>(from + c, n);
+      if (more != nullptr) v += load_n<T>(more + c, n);
+      store_n<T>(to + c, v, n);
+    });
+  }
+}
+
+template <class T>
+void scatter_rows(Rows<const T> x, const int64_t* ids, int64_t rows, Rows<T> table, int64_t begin, int64_t end) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* from = x.data + r * x.stride + begin;
+    T* to = table.data + ids[r] * table.stride + begin;
+    for_vectors<T>(end - begin,
+                   [&](int64_t c, int64_t n) { store_n<T>(to + c, load_n<T>(to + c, n) + load_n<T>(from + c, n), n); });
   }
 }
 

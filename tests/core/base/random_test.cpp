@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <vector>
@@ -44,6 +45,57 @@ TEST(Random, UniformAndNormalHaveTheirMoments) {
   EXPECT_NEAR(square - mean * mean, 1.0 / 12, 0.005);
   EXPECT_NEAR(normal_mean, 0, 0.02);
   EXPECT_NEAR(normal_square, 1, 0.03);
+}
+
+TEST(Random, ManyAtOnceAreTheSameNumbers) {
+  const Philox random({.seed = 11, .site = 5});
+  for (const uint64_t first : {uint64_t{0}, uint64_t{1}, uint64_t{127}, uint64_t{1} << 33}) {
+    for (const int64_t count : {0, 1, 2, 63, 64, 129, 1000}) {
+      std::vector<double> normals(count), uniforms(count);
+      random.normals(first, normals.data(), count);
+      random.uniforms(first, uniforms.data(), count);
+      for (int64_t i = 0; i < count; ++i) {
+        ASSERT_EQ(normals[i], random.normal(first + i)) << first << " + " << i;
+        ASSERT_EQ(uniforms[i], random.uniform(first + i)) << first << " + " << i;
+      }
+    }
+  }
+}
+
+// Box-Muller by the C library, in long double.
+TEST(Random, NormalNumbersAreWhatTheirBitsSay) {
+  const Philox random({.seed = 12});
+  for (uint64_t i = 0; i < 20000; ++i) {
+    const auto b = random.block(i / 2);
+    const auto fraction = [](uint32_t high, uint32_t low) {
+      return static_cast<long double>((static_cast<uint64_t>(high) << 20) | (low >> 12)) * 0x1p-52L;
+    };
+    const long double radius = std::sqrt(-2 * std::log(1 - fraction(b[0], b[1])));
+    const long double angle = 6.283185307179586476925286766559L * fraction(b[2], b[3]);
+    const long double expected = radius * (i % 2 == 0 ? std::cos(angle) : std::sin(angle));
+    ASSERT_NEAR(random.normal(i), static_cast<double>(expected), 2e-15) << i;
+  }
+}
+
+// Quantiles, tails, and that neighbours (which share a block) are independent.
+TEST(Random, NormalNumbersHaveTheirDistribution) {
+  const Philox random({.seed = 13});
+  constexpr int64_t kCount = 400000;
+  std::vector<double> x(kCount);
+  random.normals(0, x.data(), kCount);
+  double product = 0, squares = 0, fourth = 0;
+  for (int64_t i = 0; i < kCount; i += 2) {
+    product += x[i] * x[i + 1];
+    squares += (x[i] * x[i] - 1) * (x[i + 1] * x[i + 1] - 1);
+  }
+  for (const double value : x) fourth += value * value * value * value;
+  EXPECT_NEAR(product / (kCount / 2), 0, 0.01);
+  EXPECT_NEAR(squares / (kCount / 2), 0, 0.03);
+  EXPECT_NEAR(fourth / kCount, 3, 0.05);
+  for (const double limit : {-3.0, -1.0, -0.1, 0.0, 0.5, 2.0}) {
+    const auto below = std::count_if(x.begin(), x.end(), [&](double value) { return value < limit; });
+    EXPECT_NEAR(static_cast<double>(below) / kCount, 0.5 * std::erfc(-limit / std::sqrt(2.0)), 0.004) << limit;
+  }
 }
 
 TEST(Random, BelowStaysBelowAndReachesAll) {

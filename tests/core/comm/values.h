@@ -3,11 +3,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <vector>
 
 #include "core/base/random.h"
 #include "core/comm/loopback.h"
+#include "tests/support/bits.h"
 
 namespace loom::test {
 
@@ -24,11 +24,6 @@ inline Tensor sum_of(uint64_t seed, const RankGroup& group, int64_t n, at::Scala
   Tensor sum = values_of(seed, group[0], n, type);
   for (size_t i = 1; i < group.size(); ++i) sum.add_(values_of(seed, group[i], n, type));
   return sum;
-}
-
-inline bool same_bits(const Tensor& a, const Tensor& b) {
-  return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
-         (a.numel() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0);
 }
 
 inline CommCount count_of(const Communicator& comm, CommKind kind) {

@@ -82,6 +82,13 @@ void linear() {
           };
         },
         {real({4, 5})}, {});
+    check_gradients(
+        [&](const Declarer& d) {
+          return [layer = Linear(d, 5, 3, {.bias = bias})](const std::vector<Tensor>& in, UnitContext& ctx) {
+            return layer.add(in[0], in[1], ctx);
+          };
+        },
+        {real({4, 5}), real({4, 3})}, {});
   }
 }
 
@@ -95,6 +102,15 @@ void norm() {
           };
         },
         {real({3, 2, width})}, {});
+    check_gradients(
+        [&](const Declarer& d) {
+          return [layer = Norm(d, width, 1e-2)](const std::vector<Tensor>& in, UnitContext& ctx) {
+            const AddedNorm first = layer.add(in[0], Tensor(), ctx);
+            const AddedNorm second = layer.add(first.sum, in[1] * first.normed, ctx);
+            return second.sum + second.normed * 3.0;
+          };
+        },
+        {real({4, width}), real({4, width})}, {});
   }
 }
 
@@ -123,6 +139,13 @@ void swiglu() {
           };
         },
         {real({3, 4})}, {});
+    check_gradients(
+        [&](const Declarer& d) {
+          return [layer = SwiGlu(d, 4, 11, bias)](const std::vector<Tensor>& in, UnitContext& ctx) {
+            return layer.add(in[0], in[0] * in[0], ctx);
+          };
+        },
+        {real({3, 4})}, {});
   }
 }
 
@@ -136,10 +159,10 @@ void gelu_mlp() {
           options.out = 3;
           options.gelu = gelu;
           return [layer = GeluMlp(d, options)](const std::vector<Tensor>& in, UnitContext& ctx) {
-            return layer(in[0], ctx);
+            return layer(in[0], ctx) + layer.add(in[0] * 2.0, in[1], ctx);
           };
         },
-        {real({3, 4})}, {});
+        {real({3, 4}), real({3, 3})}, {});
   }
 }
 

@@ -89,6 +89,7 @@ TEST(TensorBoard, TagsOfMetrics) {
                                                         {"grad_norm", "train/grad_norm"},
                                                         {"tokens_per_second", "train/tokens_per_second"},
                                                         {"data_seconds", "train/data_wait"},
+                                                        {"time/gemm", "time/gemm"},
                                                         {"eval_loss", "eval/loss"},
                                                         {"eval_seconds", "eval/seconds"},
                                                         {"exact_match", "eval/exact_match"},

@@ -86,6 +86,27 @@ TEST(MemoryMeter, MemoryKeepsItsAlignmentAndContents) {
   }
 }
 
+TEST(MemoryMeter, LargeMemoryIsKeptForTheNextTensorAndCountedOnce) {
+  install_memory_meter();
+  const int64_t live = memory_use(kCpu).live, size = int64_t{3} << 20;
+  release_unused_memory();
+  const int64_t held = held_bytes();
+  const void* where = nullptr;
+  {
+    const at::Tensor x = bytes_on(kCpu, size);
+    where = x.data_ptr();
+    EXPECT_EQ(memory_use(kCpu).live, live + size);
+  }
+  EXPECT_EQ(memory_use(kCpu).live, live);
+  const at::Tensor y = bytes_on(kCpu, size - 5000);
+  EXPECT_EQ(memory_use(kCpu).live, live + size - 5000);
+#if !defined(__SANITIZE_ADDRESS__)
+  EXPECT_GE(held_bytes(), held + size);
+  EXPECT_LE(held_bytes(), held + size + 8192);
+  EXPECT_EQ(y.data_ptr(), where);
+#endif
+}
+
 TEST(MemoryMeter, ThePeakOfManyThreadsIsTheirSum) {
   install_memory_meter();
   reset_memory_peak(kCpu);

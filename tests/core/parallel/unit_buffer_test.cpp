@@ -94,6 +94,59 @@ TEST(UnitBuffer, AloneInOneTypeNothingIsCopied) {
   EXPECT_EQ(pool.slabs(), 0);
 }
 
+// Nothing is cleared ahead, yet nothing of the step before is left.
+TEST(UnitBuffer, TheFirstContributionOfAStepOverwrites) {
+  UnitBuffer buffer("unit", {parameter(0, {4, 3}), parameter(1, {5})}, {.master = at::kDouble, .compute = at::kFloat});
+  SlabPool pool(buffer.slab_bytes());
+  for (int step = 0; step < 3; ++step) {
+    buffer.zero_gradient();
+    for (int pass = 0; pass < 2; ++pass) {
+      const GradientPlace place = buffer.open_gradient(1, pool);
+      EXPECT_EQ(place.fresh, pass == 0);
+      EXPECT_EQ(place.sum.sizes(), (std::vector<int64_t>{5}));
+      EXPECT_EQ(place.sum.scalar_type(), at::kDouble);
+      if (place.fresh) {
+        place.sum.fill_(1);
+      } else {
+        place.sum.add_(1);
+      }
+      buffer.add_gradient(1, at::ones({5}), pool);
+      if (step == 1) buffer.add_gradient(0, at::ones({3, 4}).t(), pool);
+      buffer.reduce_gradient(pool);
+    }
+    buffer.finish_gradient();
+    EXPECT_TRUE(buffer.gradient_of(1).equal(at::full({5}, 4.0, at::kDouble)));
+    EXPECT_TRUE(buffer.gradient_of(0).equal(at::full({4, 3}, step == 1 ? 2.0 : 0.0, at::kDouble)));
+    EXPECT_EQ(buffer.gradient().abs().sum().item<double>(), 5 * 4 + (step == 1 ? 12 * 2 : 0));
+  }
+}
+
+TEST(UnitBuffer, APassOverRanksStartsFromNothing) {
+  run_loopback(2, [](Communicator& comm) {
+    UnitBuffer buffer("unit", {parameter(0, {4, 3}), parameter(1, {5})}, {.master = at::kDouble}, over_all(comm));
+    SlabPool pool(buffer.slab_bytes());
+    Tensor garbage = pool.acquire(buffer.slab_bytes());
+    garbage.fill_(127);
+    pool.release(std::move(garbage));
+    for (int step = 0; step < 2; ++step) {
+      buffer.zero_gradient();
+      for (int pass = 0; pass < 2; ++pass) {
+        if (comm.rank() == 0) {
+          const GradientPlace place = buffer.open_gradient(0, pool);
+          EXPECT_TRUE(place.fresh);
+          place.sum.fill_(3);
+          EXPECT_FALSE(buffer.open_gradient(0, pool).fresh);
+        }
+        buffer.reduce_gradient(pool);
+      }
+      EXPECT_EQ(pool.in_use(), 0);
+      const Tensor sum = buffer.gradient().sum().view({1});
+      comm.all_reduce("sum", world_group(2), sum);
+      EXPECT_EQ(sum.item<double>(), 12 * 3 * 2);
+    }
+  });
+}
+
 TEST(UnitBuffer, TheCopyingPathHoldsTheSameBits) {
   UnitBuffer copied("unit", {parameter(0, {4, 3})}, {.always_slab = true});
   EXPECT_FALSE(copied.in_place());

@@ -11,6 +11,9 @@
 #include <map>
 
 #include "core/base/error.h"
+#include "core/base/random.h"
+#include "core/nn/kernels/kernel_set.h"
+#include "core/train/update_kernels.h"
 #include "tests/core/train/buffers.h"
 
 namespace loom {
@@ -171,6 +174,40 @@ TEST(Optimizer, ResultDoesNotDependOnThreads) {
   }
   at::set_num_threads(threads);
   EXPECT_TRUE(at::equal(results[0], results[1]));
+}
+
+TEST(UpdateKernels, EveryInstructionSetGivesTheSameBits) {
+  const kernels::Level before = kernels::current_level();
+  for (const int64_t count : {1, 7, 16, 33, 1000}) {
+    const auto random = [&](uint64_t seed) {
+      std::vector<double> numbers(count);
+      Philox({.seed = seed}).normals(0, numbers.data(), count);
+      return std::vector<float>(numbers.begin(), numbers.end());
+    };
+    std::vector<std::vector<float>> results;
+    std::vector<double> sums;
+    for (const auto level : {kernels::Level::generic, kernels::Level::avx2, kernels::Level::avx512}) {
+      if (!kernels::level_supported(level)) continue;
+      kernels::use_level(level);
+      std::vector<float> w = random(1), m = random(2), v = random(3), momentum = random(5);
+      const std::vector<float> g = random(4);
+      for (float& value : v) value = std::abs(value);
+      kernels::adamw<float>(w.data(), g.data(), m.data(), v.data(), count,
+                            {0.7F, 0.999F, 0.1F, 0.999F, 0.001F, 1e-2F, 0.9F, 1e-8F});
+      kernels::sgd<float>(w.data(), g.data(), momentum.data(), count, {0.7F, 0.01F, 0.9F, 1e-2F});
+      for (const std::vector<float>* more : {&m, &v, &momentum}) w.insert(w.end(), more->begin(), more->end());
+      results.push_back(w);
+      sums.push_back(kernels::sum_of_squares(g.data(), count));
+    }
+    double expected = 0;
+    for (const float value : random(4)) expected += static_cast<double>(value) * static_cast<double>(value);
+    for (size_t i = 0; i < results.size(); ++i) {
+      EXPECT_EQ(results[i], results[0]) << count;
+      EXPECT_EQ(sums[i], sums[0]) << count;
+      EXPECT_NEAR(sums[i], expected, 1e-12 * expected);
+    }
+  }
+  kernels::use_level(before);
 }
 
 TEST(Optimizer, StateRoundTripContinuesBitForBit) {

@@ -1,0 +1,103 @@
+"""One launch of either side, as a process of its own, with what the machine was like meanwhile.
+
+Ours is the program itself on a recipe; its numbers come from the run's metrics.jsonl. The peer prints one JSON line."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import quiet  # noqa: E402
+import workload  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+WARM = 2  # steps before the measured ones, on both sides
+
+
+class Failed(Exception):
+    """A launch that gave no result; its text is the end of what the process said."""
+
+
+class Machine:
+    """Where things are, and how long to wait for quiet before each launch."""
+
+    def __init__(self, program, python, data, threads=2, patience=20.0):
+        self.program, self.python, self.data, self.threads, self.patience = program, python, data, threads, patience
+        self.foreign = []  # cores that others used, of each launch
+
+    def run(self, command, timeout=900):
+        """Output of a process that ended well, measured against the rest of the machine."""
+        threads = str(self.threads)
+        environment = dict(os.environ, OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, BENCH_DATA=self.data, TOKENIZERS_PARALLELISM="false")
+        quiet.wait(self.patience)
+        meter = quiet.Meter()
+        try:
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", timeout=timeout, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Failed(str(error)) from error
+        self.foreign.append(meter.foreign())
+        return done
+
+    def ours(self, case, measured=3):
+        """A training run of WARM + measured steps; of the mixture every batch is measured once."""
+        useful = workload.useful_tokens(case)
+        if case == "mixture":
+            measured = len(useful)
+        with tempfile.TemporaryDirectory(prefix="omniloom-bench-") as folder:
+            run = os.path.join(folder, "run")
+            recipe = os.path.join(HERE, "recipes", case + ".yaml")
+            done = self.run([self.program, "train", recipe, "--run", run, f"train.steps={WARM + measured}", f"train.threads={self.threads}"])
+            if done.returncode != 0:
+                raise Failed((done.stderr + done.stdout)[-1500:])
+            with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as lines:
+                steps = [json.loads(line) for line in lines]
+        return read_steps(case, steps, done.stdout + done.stderr)
+
+    def ours_start(self, case):
+        with tempfile.TemporaryDirectory(prefix="omniloom-bench-") as folder:
+            run = os.path.join(folder, "run")
+            recipe = os.path.join(HERE, "recipes", case + ".yaml")
+            done = self.run([self.program, "train", recipe, "--run", run, "train.steps=1", f"train.threads={self.threads}"])
+            if done.returncode != 0:
+                raise Failed((done.stderr + done.stdout)[-1500:])
+            with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as lines:
+                return {"startup_seconds": json.loads(lines.readline())["startup_seconds"]}
+
+    def peer(self, case, *flags):
+        done = self.run([self.python, os.path.join(HERE, "peer.py"), "--case", case, "--threads", str(self.threads), "--warm", str(WARM), *flags])
+        # A process that failed while it ended has told its numbers all the same.
+        lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+        if not lines:
+            raise Failed(done.stderr[-1500:])
+        return json.loads(lines[-1])
+
+    def our_rate(self):
+        done = self.run([self.program, "env", "--json"])
+        if done.returncode != 0:
+            raise Failed(done.stderr[-1500:])
+        return {"rate": json.loads(done.stdout)["peak_flops"]["fp32"]}
+
+    def peer_rate(self):
+        return {"rate": self.peer("llm", "--peak")["peak_flops"]}
+
+
+def read_steps(case, steps, log=""):
+    """A launch from the lines of metrics.jsonl. A step whose tokens are not the peer's would make the comparison worthless."""
+    useful = workload.useful_tokens(case)
+    measured = steps[WARM:]
+    for number, step in enumerate(measured):
+        wanted = useful[number % len(useful)]
+        if step["tokens"] != wanted:
+            raise Failed(f"{case}: step {step['step']} had {step['tokens']} tokens, the peer's has {wanted}")
+    batches = [measured[i::len(useful)] for i in range(len(useful))]
+    known = all("time/gemm" in step for step in measured)
+    out = {"useful": useful, "rss_peak": steps[-1]["rss_peak"], "seconds": [], "products": {}, "log": log,
+           "startup_seconds": steps[0].get("startup_seconds")}
+    for number, batch in enumerate(batches):
+        out["seconds"].append(statistics.median(step["seconds"] for step in batch))
+        if known:
+            out["products"][number] = statistics.median(step["time/gemm"] for step in batch)
+    return out
