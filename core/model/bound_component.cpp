@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/parallel.h"
 #include "core/base/random.h"
 #include "core/base/text.h"
 #include "core/mesh/box.h"
@@ -32,7 +33,7 @@ int64_t first_element(const BufferEntry& entry) {
 template <class Scalar>
 void fill(Scalar* out, int64_t first, int64_t n, const Init& init, const Philox& random) {
   constexpr int64_t kChunk = 1024;
-  at::parallel_for(0, n, 16 * kChunk, [&](int64_t begin, int64_t end) {
+  loom::parallel_for(0, n, 16 * kChunk, [&](int64_t begin, int64_t end) {
     double numbers[kChunk];
     for (int64_t at = begin; at < end; at += kChunk) {
       const int64_t count = std::min(kChunk, end - at);

@@ -16,6 +16,7 @@
 
 #include "core/base/error.h"
 #include "core/base/faults.h"
+#include "core/base/parallel.h"
 #include "core/train/param_groups.h"
 #include "core/train/update_kernels.h"
 
@@ -90,7 +91,7 @@ GradNorm gradient_norm(const std::vector<UnitBuffer*>& buffers, Communicator& co
   RECORD_FUNCTION("loom::gradient_norm", std::vector<c10::IValue>{});
   const Work work = divide(buffers);
   std::vector<double> chunk_sums(work.chunks.size());
-  at::parallel_for(0, static_cast<int64_t>(work.chunks.size()), 1, [&](int64_t from, int64_t to) {
+  loom::parallel_for(0, static_cast<int64_t>(work.chunks.size()), 1, [&](int64_t from, int64_t to) {
     for (int64_t c = from; c < to; ++c) {
       const Chunk& chunk = work.chunks[static_cast<size_t>(c)];
       const at::Tensor& gradient = chunk.buffer->gradient();

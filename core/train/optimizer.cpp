@@ -12,6 +12,7 @@
 #include <ATen/record_function.h>
 
 #include "core/base/error.h"
+#include "core/base/parallel.h"
 #include "core/checkpoint/parts.h"
 #include "core/train/update_kernels.h"
 
@@ -26,7 +27,7 @@ template <class Run>
 void over_chunks(const at::Tensor& master, int64_t begin, int64_t end, const Run& run) {
   if (master.is_meta()) return;
   AT_DISPATCH_FLOATING_TYPES(master.scalar_type(), "optimizer", [&] {
-    at::parallel_for(begin, end, kChunk, [&](int64_t from, int64_t to) { run(scalar_t{}, from, to); });
+    loom::parallel_for(begin, end, kChunk, [&](int64_t from, int64_t to) { run(scalar_t{}, from, to); });
   });
 }
 

@@ -139,7 +139,7 @@ class Data(Commands):
         code, out, err = program.run("data", "check", self.recipe, "data.budget=60")
         self.assertEqual(code, 2)
         self.assertIn("would stop  13", out)
-        self.assertIn("10 of 40 samples would stop a run", err)
+        self.assertIn("13 of 40 samples would stop a run", err)
         out, _ = self.ok("data", "check", self.recipe, "data.budget=60", "data.over_long=drop")
         self.assertIn("10 left out", out)
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/base/error.h"
+#include "core/base/parallel.h"
 #include "core/nn/kernels/kernel_set.h"
 
 namespace loom::rows {
@@ -36,7 +37,7 @@ kernels::Rows<T> write(const at::Tensor& x) {
 template <class F>
 void parallel(int64_t rows, int64_t width, const F& f) {
   if (rows == 0) return;
-  at::parallel_for(0, rows, std::max<int64_t>(1, 16384 / std::max<int64_t>(1, width)), f);
+  loom::parallel_for(0, rows, std::max<int64_t>(1, 16384 / std::max<int64_t>(1, width)), f);
 }
 
 // Calls f with a value of the work type of `work`: f(float{}) or f(double{}). Tensors without memory (a dry run) are

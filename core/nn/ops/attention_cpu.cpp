@@ -13,6 +13,7 @@
 #include <memory>
 #include <new>
 
+#include "core/base/parallel.h"
 #include "core/nn/kernels/row_threads.h"
 
 namespace loom {
@@ -60,7 +61,7 @@ int64_t thread_count(const std::vector<AttentionRange>& ranges, const VarlenShap
 template <class T, class Run>
 void hand_out(int64_t tasks, int64_t threads, int64_t scratch, const Run& run) {
   std::atomic<int64_t> next{0};
-  at::parallel_for(0, std::min(threads, tasks), 1, [&](int64_t /*begin*/, int64_t /*end*/) {
+  loom::parallel_for(0, std::min(threads, tasks), 1, [&](int64_t /*begin*/, int64_t /*end*/) {
     T* memory = static_cast<T*>(thread_scratch(static_cast<size_t>(scratch) * sizeof(T)));
     for (int64_t task = next++; task < tasks; task = next++) run(task, memory);
   });

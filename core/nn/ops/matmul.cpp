@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "core/base/error.h"
+#include "core/base/parallel.h"
 #include "core/nn/flops.h"
 #include "core/nn/kernels/kernel_set.h"
 #include "core/nn/ops/pieces.h"
@@ -136,7 +137,7 @@ void compute(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& 
     }
   };
   if (threads == 1) return tiles(0, grid.tiles());
-  at::parallel_for(0, grid.tiles(), divide_up(grid.tiles(), threads), tiles);
+  loom::parallel_for(0, grid.tiles(), divide_up(grid.tiles(), threads), tiles);
 }
 
 bool dense_rows(const Tensor& x) { return x.size(-1) <= 1 || x.stride(-1) == 1; }
