@@ -141,7 +141,7 @@ class Data(Commands):
         self.assertIn("would stop  13", out)
         self.assertIn("13 of 40 samples would stop a run", err)
         out, _ = self.ok("data", "check", self.recipe, "data.budget=60", "data.over_long=drop")
-        self.assertIn("10 left out", out)
+        self.assertIn("13 left out", out)
 
     def test_check_of_a_file_and_a_folder_alone(self):
         self.spoil()
