@@ -10,4 +10,7 @@ namespace loom {
 // at::set_num_threads allows; in one piece when they are few, or inside of another such loop.
 void parallel_for(int64_t begin, int64_t end, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
 
+// LibTorch's operations that this thread calls stay on it.
+void stay_on_this_thread();
+
 }  // namespace loom

@@ -37,24 +37,6 @@ Philox::Philox(const RandomKey& key) {
   key_.high[1] = static_cast<uint32_t>(high >> 32);
 }
 
-std::array<uint32_t, 4> Philox::block(uint64_t counter) const {
-  uint32_t c[4] = {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), key_.high[0], key_.high[1]};
-  uint32_t k0 = key_.key[0], k1 = key_.key[1];
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t p0 = 0xD2511F53ull * c[0];
-    const uint64_t p1 = 0xCD9E8D57ull * c[2];
-    const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k0;
-    const uint32_t n2 = static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k1;
-    c[1] = static_cast<uint32_t>(p1);
-    c[3] = static_cast<uint32_t>(p0);
-    c[0] = n0;
-    c[2] = n2;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  return {c[0], c[1], c[2], c[3]};
-}
-
 uint64_t Philox::below(uint64_t bound, uint64_t index) const {
   const auto b = block(index);
   const uint64_t r = (static_cast<uint64_t>(b[0]) << 32) | b[1];

@@ -1,10 +1,12 @@
-// Many numbers of a Philox stream at once, as loops over small arrays that compilers turn into vector code, compiled
-// for each instruction set below. Logarithm, sine and cosine are polynomials of our own, and nothing is contracted into
-// fused multiply-adds: a number is the same to the bit whether it is made alone or with others, and by any processor.
+// Philox itself, and many of its numbers at once, as loops over small arrays that compilers turn into vector code,
+// compiled for each instruction set below. Logarithm, sine and cosine are polynomials of our own, and nothing is
+// contracted into fused multiply-adds: a number is the same to the bit whether it is made alone or with others, and by
+// any processor.
 #include <algorithm>
 #include <bit>
 #include <cmath>
 
+#include "core/base/instruction_set.h"
 #include "core/base/random.h"
 
 namespace loom {
@@ -78,25 +80,33 @@ struct Blocks {
   uint32_t a[kBlocks], b[kBlocks], c[kBlocks], d[kBlocks];
 };
 
+struct Block {
+  uint32_t a, b, c, d;
+};
+
+LOOM_INLINE Block philox(const PhiloxKey& key, uint64_t counter) {
+  uint32_t c0 = static_cast<uint32_t>(counter), c1 = static_cast<uint32_t>(counter >> 32);
+  uint32_t c2 = key.high[0], c3 = key.high[1], k0 = key.key[0], k1 = key.key[1];
+#pragma GCC unroll 10
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = 0xD2511F53ull * c0, p1 = 0xCD9E8D57ull * c2;
+    c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
+    c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    c1 = static_cast<uint32_t>(p1);
+    c3 = static_cast<uint32_t>(p0);
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return {c0, c1, c2, c3};
+}
+
 LOOM_INLINE void make_blocks(const PhiloxKey& key, uint64_t first, Blocks& out) {
   for (int64_t i = 0; i < kBlocks; ++i) {
-    const uint64_t counter = first + static_cast<uint64_t>(i);
-    uint32_t c0 = static_cast<uint32_t>(counter), c1 = static_cast<uint32_t>(counter >> 32);
-    uint32_t c2 = key.high[0], c3 = key.high[1], k0 = key.key[0], k1 = key.key[1];
-#pragma GCC unroll 10
-    for (int round = 0; round < 10; ++round) {
-      const uint64_t p0 = 0xD2511F53ull * c0, p1 = 0xCD9E8D57ull * c2;
-      c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
-      c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
-      c1 = static_cast<uint32_t>(p1);
-      c3 = static_cast<uint32_t>(p0);
-      k0 += 0x9E3779B9u;
-      k1 += 0xBB67AE85u;
-    }
-    out.a[i] = c0;
-    out.b[i] = c1;
-    out.c[i] = c2;
-    out.d[i] = c3;
+    const Block block = philox(key, first + static_cast<uint64_t>(i));
+    out.a[i] = block.a;
+    out.b[i] = block.b;
+    out.c[i] = block.c;
+    out.d[i] = block.d;
   }
 }
 
@@ -131,11 +141,8 @@ LOOM_AVX512 void normals_avx512(const PhiloxKey& key, uint64_t first, double* ou
 LOOM_AVX512 void uniforms_avx512(const PhiloxKey& key, uint64_t first, double* out) { uniforms_body(key, first, out); }
 
 Fill best(Fill generic, Fill avx2, Fill avx512) {
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
-      __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0)
-    return avx512;
-  return __builtin_cpu_supports("avx2") != 0 ? avx2 : generic;
+  const InstructionSet set = best_instruction_set();
+  return set == InstructionSet::avx512 ? avx512 : set == InstructionSet::avx2 ? avx2 : generic;
 }
 
 Fill normals_best() { return best(normals_generic, normals_avx2, normals_avx512); }
@@ -161,6 +168,11 @@ void fill(Fill make, int64_t per_block, const PhiloxKey& key, uint64_t first, do
 }
 
 }  // namespace
+
+std::array<uint32_t, 4> Philox::block(uint64_t counter) const {
+  const Block made = philox(key_, counter);
+  return {made.a, made.b, made.c, made.d};
+}
 
 double Philox::uniform(uint64_t index) const {
   const auto b = block(index);

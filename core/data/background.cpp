@@ -1,10 +1,9 @@
 #include "core/data/background.h"
 
-#include <dlfcn.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <ATen/Parallel.h>
+#include "core/base/parallel.h"
 
 namespace loom {
 namespace {
@@ -14,9 +13,7 @@ constexpr int kNicer = 5;  // a quarter of a core where everybody wants it: late
 }  // namespace
 
 void behind_compute() {
-  at::get_num_threads();  // the first use in a thread sets it to the process's number
-  // Whichever OpenMP LibTorch has brought; at::set_num_threads would also change what later threads begin with.
-  if (void* set = ::dlsym(RTLD_DEFAULT, "omp_set_num_threads")) reinterpret_cast<void (*)(int)>(set)(1);
+  stay_on_this_thread();
   const auto thread = static_cast<id_t>(::gettid());
   ::setpriority(PRIO_PROCESS, thread, ::getpriority(PRIO_PROCESS, thread) + kNicer);
 }

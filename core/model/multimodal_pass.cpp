@@ -195,8 +195,7 @@ MicrobatchResult MultimodalModel::forward_backward(const ModelBatch& batch, int6
 }
 
 BatchScores MultimodalModel::score(const ModelBatch& given) {
-  const ModelBatch moved = device().is_cpu() ? ModelBatch{} : to_device(given, device());
-  const ModelBatch& batch = device().is_cpu() ? given : moved;
+  const ModelBatch batch = to_device(given, device());
   Pass pass;
   TapeContext context;
   context.phase = Phase::evaluate;
@@ -206,8 +205,7 @@ BatchScores MultimodalModel::score(const ModelBatch& given) {
 }
 
 Tensor MultimodalModel::logits(const ModelBatch& given, KvCache& cache) {
-  const ModelBatch moved = device().is_cpu() ? ModelBatch{} : to_device(given, device());
-  const ModelBatch& batch = device().is_cpu() ? given : moved;
+  const ModelBatch batch = to_device(given, device());
   Pass pass;
   TapeContext context;
   context.phase = Phase::generate;

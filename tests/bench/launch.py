@@ -41,30 +41,26 @@ class Machine:
         self.foreign.append(meter.foreign())
         return done
 
+    def train(self, case, steps):
+        """Lines of metrics.jsonl of a run, and what it printed."""
+        with tempfile.TemporaryDirectory(prefix="omniloom-bench-") as folder:
+            run = os.path.join(folder, "run")
+            recipe = os.path.join(HERE, "recipes", case + ".yaml")
+            done = self.run([self.program, "train", recipe, "--run", run, f"train.steps={steps}", f"train.threads={self.threads}"])
+            if done.returncode != 0:
+                raise Failed((done.stderr + done.stdout)[-1500:])
+            with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as lines:
+                return [json.loads(line) for line in lines], done.stdout + done.stderr
+
     def ours(self, case, measured=3):
         """A training run of WARM + measured steps; of the mixture every batch is measured once."""
-        useful = workload.useful_tokens(case)
         if case == "mixture":
-            measured = len(useful)
-        with tempfile.TemporaryDirectory(prefix="omniloom-bench-") as folder:
-            run = os.path.join(folder, "run")
-            recipe = os.path.join(HERE, "recipes", case + ".yaml")
-            done = self.run([self.program, "train", recipe, "--run", run, f"train.steps={WARM + measured}", f"train.threads={self.threads}"])
-            if done.returncode != 0:
-                raise Failed((done.stderr + done.stdout)[-1500:])
-            with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as lines:
-                steps = [json.loads(line) for line in lines]
-        return read_steps(case, steps, done.stdout + done.stderr)
+            measured = len(workload.useful_tokens(case))
+        return read_steps(case, *self.train(case, WARM + measured))
 
     def ours_start(self, case):
-        with tempfile.TemporaryDirectory(prefix="omniloom-bench-") as folder:
-            run = os.path.join(folder, "run")
-            recipe = os.path.join(HERE, "recipes", case + ".yaml")
-            done = self.run([self.program, "train", recipe, "--run", run, "train.steps=1", f"train.threads={self.threads}"])
-            if done.returncode != 0:
-                raise Failed((done.stderr + done.stdout)[-1500:])
-            with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as lines:
-                return {"startup_seconds": json.loads(lines.readline())["startup_seconds"]}
+        steps, _ = self.train(case, 1)
+        return {"startup_seconds": steps[0]["startup_seconds"]}
 
     def peer(self, case, *flags):
         done = self.run([self.python, os.path.join(HERE, "peer.py"), "--case", case, "--threads", str(self.threads), "--warm", str(WARM), *flags])

@@ -19,7 +19,6 @@ constexpr int kHigh = kTall > kWidth<T> ? kTall : kWidth<T>;  // rows of a panel
 template <class T>
 constexpr int kEdge = kHigh<T>;  // what a row tile computes begins at a multiple of it
 
-constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 constexpr int64_t smaller_of(int64_t a, int64_t b) { return a < b ? a : b; }
 constexpr int64_t larger_of(int64_t a, int64_t b) { return a > b ? a : b; }
 
@@ -117,28 +116,6 @@ inline void span_product(int64_t rows, int64_t columns, const T* a, int64_t lda,
       }
     }
   }
-}
-
-// kWidth vectors, number i being row(i), to kWidth rows `out_stride` apart that hold their lanes.
-template <class T, class Row>
-inline void turn_square(const Row& row, T* out, int64_t out_stride) {
-  constexpr int kW = kWidth<T>;
-  using Lanes = std::make_index_sequence<kW>;
-  Vec<T> a[kW], b[kW];
-#pragma GCC unroll 16
-  for (int i = 0; i < kW; ++i) a[i] = row(i);
-#pragma GCC unroll 4
-  for (int round = 1; round < kW; round *= 2) {
-#pragma GCC unroll 8
-    for (int i = 0; i < kW / 2; ++i) {
-      b[2 * i] = interleave<T, 0>(a[i], a[i + kW / 2], Lanes{});
-      b[2 * i + 1] = interleave<T, kW / 2>(a[i], a[i + kW / 2], Lanes{});
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < kW; ++i) a[i] = b[i];
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < kW; ++i) store<T>(out + i * out_stride, a[i]);
 }
 
 // Rows of a matrix, kP of them into one panel [dim, kP]; row r begins at row(r). What is missing in the last panel is

@@ -14,13 +14,8 @@ extern const KernelSet<double> k_avx2_double, k_avx512_double;
 
 namespace {
 
-Level best_level() {
-  if (level_supported(Level::avx512)) return Level::avx512;
-  return level_supported(Level::avx2) ? Level::avx2 : Level::generic;
-}
-
 std::atomic<Level>& level_in_use() {
-  static std::atomic<Level> level{best_level()};
+  static std::atomic<Level> level{best_instruction_set()};
   return level;
 }
 
@@ -38,26 +33,13 @@ const char* level_name(Level level) {
   return "generic";
 }
 
-bool level_supported(Level level) {
-#ifdef OMNILOOM_X86_KERNELS
-  __builtin_cpu_init();
-  if (level == Level::avx2) return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
-  if (level == Level::avx512) {
-    return level_supported(Level::avx2) && __builtin_cpu_supports("avx512f") != 0 &&
-           __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
-           __builtin_cpu_supports("avx512vl") != 0;
-  }
-#endif
-  return level == Level::generic;
-}
-
 Level current_level() { return level_in_use().load(); }
-void use_level(Level level) { level_in_use().store(level_supported(level) ? level : best_level()); }
+void use_level(Level level) { level_in_use().store(supports(level) ? level : best_instruction_set()); }
 
 bool library_products_are_faster() {
 #ifdef OMNILOOM_X86_KERNELS
   __builtin_cpu_init();
-  return __builtin_cpu_is("intel") != 0 || best_level() == Level::generic;
+  return __builtin_cpu_is("intel") != 0 || best_instruction_set() == Level::generic;
 #else
   return true;
 #endif

@@ -6,6 +6,8 @@
 // that its own size fixes.
 #include <cstdint>
 
+#include "core/base/instruction_set.h"
+
 namespace loom::kernels {
 
 // One matrix of rows; `stride` elements apart.
@@ -129,10 +131,9 @@ struct KernelSet {
   void (*logprob_both)(Rows<T> x, T* lse, T* picked, const int64_t* targets, int64_t width, int64_t begin, int64_t end);
 };
 
-enum class Level { generic = 1, avx2, avx512 };
+using Level = InstructionSet;
 
 const char* level_name(Level level);
-bool level_supported(Level level);
 Level current_level();
 void use_level(Level level);  // for tests; the best supported one is in use from the start
 

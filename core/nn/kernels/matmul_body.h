@@ -24,19 +24,17 @@ constexpr int kGroupPanels = 4;  // panels of B packed at once: few rows of B sh
 template <class T>
 constexpr int kMatmulColumns = kMatmulVectors* kWidth<T>;
 
-constexpr int64_t up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-
 // The k of a slice: equal slices, whole cache lines.
 template <class T>
 int64_t slice_depth(int64_t k) {
   constexpr int64_t kMost = kDepthBytes / static_cast<int64_t>(sizeof(T));
   const int64_t slices = (k + kMost - 1) / kMost;
-  return slices == 0 ? 0 : up((k + slices - 1) / slices, 16);
+  return slices == 0 ? 0 : round_up((k + slices - 1) / slices, 16);
 }
 
 template <class T>
 int64_t matmul_scratch(int64_t m, int64_t n, int64_t k) {
-  const int64_t rows = up(m < kBlockRows ? m : kBlockRows, kMatmulRows), columns = up(n, kMatmulColumns<T>);
+  const int64_t rows = round_up(m < kBlockRows ? m : kBlockRows, kMatmulRows), columns = round_up(n, kMatmulColumns<T>);
   return (rows + columns) * slice_depth<T>(k) + 2 * kWidth<T>;
 }
 
@@ -71,7 +69,7 @@ void pack_elements(const T* x, int64_t lane_step, int64_t k_step, int64_t first,
 // `readable` lanes exist.
 template <class T, int kLanes>
 void pack_along(const T* x, int64_t k_step, int64_t lanes, int64_t readable, int64_t depth, T* out) {
-  constexpr int64_t kReach = up(kLanes, kWidth<T>);
+  constexpr int64_t kReach = round_up(kLanes, kWidth<T>);
   for (int64_t i = 0; i < depth; i += 8) {
     const int64_t end = i + 8 < depth ? i + 8 : depth;
     for (int64_t c = 0; c < lanes; c += kLanes) {
@@ -88,7 +86,7 @@ void pack_along(const T* x, int64_t k_step, int64_t lanes, int64_t readable, int
 // k lies side by side in memory: squares are transposed in registers.
 template <class T, int kLanes>
 void pack_across(const T* x, int64_t lane_step, int64_t lanes, int64_t readable, int64_t depth, T* out) {
-  constexpr int64_t kW = kWidth<T>, kReach = up(kLanes, kW);
+  constexpr int64_t kW = kWidth<T>, kReach = round_up(kLanes, kW);
   constexpr bool kDirect = kLanes <= kW || kLanes % kW == 0;
   for (int64_t c = 0; c < lanes; c += kLanes, x += kLanes * lane_step, out += kLanes * depth) {
     const int64_t here = lanes - c < kLanes ? lanes - c : kLanes;
@@ -246,7 +244,7 @@ void matmul(const MatmulArgs<T>& x, T* scratch) {
   if (x.k == 0) return matmul_without_k(x);
   const int64_t slice = slice_depth<T>(x.k);
   T* b_packed = scratch;
-  T* a_packed = scratch + up(x.n, kColumns) * slice;
+  T* a_packed = scratch + round_up(x.n, kColumns) * slice;
   Corner<T> corner;
   corner.stride = x.out.stride;
   for (int64_t p = 0; p < x.k; p += slice) {

@@ -9,14 +9,13 @@ namespace {
 
 #if defined(__AVX512F__)
 constexpr int kVectorBytes = 64;
-constexpr int kTileRows = 8;
 #elif defined(__AVX2__)
 constexpr int kVectorBytes = 32;
-constexpr int kTileRows = 4;
 #else
 constexpr int kVectorBytes = 16;
-constexpr int kTileRows = 4;
 #endif
+
+constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 template <class T>
 struct Simd;
@@ -138,14 +137,15 @@ inline Vec<T> interleave(const Vec<T>& a, const Vec<T>& b, std::index_sequence<k
   return __builtin_shufflevector(a, b, (kOffset + kIndex / 2 + (kIndex % 2) * kWidth<T>)...);
 }
 
-// A square of kWidth rows, `stride` apart, to kWidth rows, `out_stride` apart: log2(kWidth) rounds of interleaving.
-template <class T>
-inline void transpose_square(const T* x, int64_t stride, T* out, int64_t out_stride) {
+// kWidth vectors, number i being row(i), to kWidth rows `out_stride` apart that hold their lanes: log2(kWidth) rounds
+// of interleaving.
+template <class T, class Row>
+inline void turn_square(const Row& row, T* out, int64_t out_stride) {
   constexpr int kW = kWidth<T>;
   using Lanes = std::make_index_sequence<kW>;
   Vec<T> a[kW], b[kW];
 #pragma GCC unroll 16
-  for (int i = 0; i < kW; ++i) a[i] = load<T>(x + i * stride);
+  for (int i = 0; i < kW; ++i) a[i] = row(i);
 #pragma GCC unroll 4
   for (int round = 1; round < kW; round *= 2) {
 #pragma GCC unroll 8
@@ -158,6 +158,12 @@ inline void transpose_square(const T* x, int64_t stride, T* out, int64_t out_str
   }
 #pragma GCC unroll 16
   for (int i = 0; i < kW; ++i) store<T>(out + i * out_stride, a[i]);
+}
+
+// The same of a square of kWidth rows, `stride` apart.
+template <class T>
+inline void transpose_square(const T* x, int64_t stride, T* out, int64_t out_stride) {
+  turn_square<T>([&](int i) { return load<T>(x + i * stride); }, out, out_stride);
 }
 
 // exp(x) to about one unit in the last place: x = n ln 2 + r, a Taylor polynomial in r, n added to the exponent bits.

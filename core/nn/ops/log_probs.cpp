@@ -150,36 +150,6 @@ void differentiate(Tensor logits, const Tensor& targets, const Tensor& lse, cons
   });
 }
 
-// Where the weight's gradient is summed: its sink, if that has the dtype of sums, else memory of our own.
-struct WeightGradient {
-  Tensor sum;
-  bool fresh = true, own = true;
-
-  WeightGradient(GradientSink* sink, const Tensor& weight, at::ScalarType dtype) {
-    GradientTarget target = sink == nullptr ? GradientTarget() : sink->open();
-    own = sink == nullptr || target.sum.scalar_type() != dtype;
-    if (own) {
-      sum = at::empty(weight.sizes(), weight.options().dtype(dtype));
-      other = std::move(target);
-    } else {
-      sum = std::move(target.sum);
-      fresh = target.fresh;
-    }
-  }
-
-  // What autograd is to have.
-  Tensor finish(at::ScalarType dtype) {
-    if (!own) return Tensor();
-    if (!other.sum.defined()) return sum.to(dtype);
-    const Tensor same = sum.to(other.sum.scalar_type());
-    other.fresh ? other.sum.copy_(same) : other.sum.add_(same);
-    return Tensor();
-  }
-
- private:
-  GradientTarget other;
-};
-
 // The gradient that every row has, if they are equal. A dry run knows no values and plans the usual case.
 std::optional<double> common_gradient(const Tensor& grad) {
   if (grad.is_meta()) return 1.0;
@@ -205,18 +175,23 @@ std::vector<Tensor> late_gradients(const BackwardCall& call, GradientSink* sink,
   if (wants_x) dx = at::empty(x.sizes(), x.options());
   if (x.size(0) == 0) return {dx, call.needs[1] ? weight_gradient_of_zero(sink, weight) : Tensor()};
   const Chunks chunks(x, weight, call.saved[kTargets], chunk_rows);
-  std::optional<WeightGradient> dweight;
-  if (call.needs[1]) dweight.emplace(sink, weight, lse.scalar_type());
-  chunks.each([&](int64_t begin, int64_t count) {
-    const Tensor dlogits = [&] {
-      const ComputedAgain again;
-      return chunks.logits(begin, count);
-    }();
-    differentiate(dlogits, chunks.targets(begin, count), lse.narrow(0, begin, count), grad.narrow(0, begin, count));
-    const ComputedAgain again(repeated);
-    chunks.products(dlogits, begin, dx, dweight ? dweight->sum : Tensor(), begin == 0 && (!dweight || dweight->fresh));
-  });
-  return {dx, dweight ? dweight->finish(weight.scalar_type()) : Tensor()};
+  const auto run = [&](const Tensor& dweight, bool fresh) {
+    chunks.each([&](int64_t begin, int64_t count) {
+      const Tensor dlogits = [&] {
+        const ComputedAgain again;
+        return chunks.logits(begin, count);
+      }();
+      differentiate(dlogits, chunks.targets(begin, count), lse.narrow(0, begin, count), grad.narrow(0, begin, count));
+      const ComputedAgain again(repeated);
+      chunks.products(dlogits, begin, dx, dweight, begin == 0 && fresh);
+    });
+  };
+  if (!call.needs[1]) {
+    run(Tensor(), false);
+    return {dx, Tensor()};
+  }
+  const Tensor dweight = gradient_into(sink, weight.sizes(), weight.options().dtype(lse.scalar_type()), run);
+  return {dx, dweight.defined() ? dweight.to(weight.scalar_type()) : dweight};
 }
 
 // What the forward prepared, times the gradient. A row's own gradient scales its dx whatever the others are; the
@@ -233,15 +208,15 @@ std::vector<Tensor> early_gradients(const BackwardCall& call, GradientSink* sink
   if (!call.needs[1]) return {dx, Tensor()};
   if (!common) return {dx, late_gradients(call, sink, chunk_rows, false, true)[1]};
   const Tensor& unit = call.saved[kDweight];
-  if (sink == nullptr) return {dx, at::mul(unit, *common).to(weight.scalar_type())};
-  GradientTarget target = sink->open();
-  const Tensor part = unit.to(target.sum.scalar_type());
-  if (target.fresh) {
-    at::mul_out(target.sum, part, at::scalar_tensor(*common, part.options()));
-  } else {
-    target.sum.add_(part, *common);
-  }
-  return {dx, Tensor()};
+  const Tensor dweight = gradient_into(sink, unit.sizes(), unit.options(), [&](const Tensor& sum, bool fresh) {
+    Tensor out = sum;
+    if (fresh) {
+      at::mul_out(out, unit, at::scalar_tensor(*common, unit.options()));
+    } else {
+      out.add_(unit, *common);
+    }
+  });
+  return {dx, dweight.defined() ? dweight.to(weight.scalar_type()) : dweight};
 }
 
 Tensor composed_logits(const Tensor& x, const Tensor& weight) { return at::linear(x, weight).to(rows::work_dtype(x)); }

@@ -11,10 +11,25 @@ namespace {
 
 bool is_wide(const Tensor& x) { return x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble; }
 
-// Calls write(sum, fresh) on the sink's memory, or on new memory when there is none or it has another dtype. Returns
-// what autograd is to have.
-template <class Write>
-Tensor into(GradientSink* sink, at::IntArrayRef shape, const at::TensorOptions& options, const Write& write) {
+// A thread's share of columns, in whole tiles of the kernel.
+template <class F>
+void parallel_columns(int64_t columns, int64_t rows, const F& f) {
+  constexpr int64_t kTile = 256;
+  rows::parallel((columns + kTile - 1) / kTile, rows * kTile,
+                 [&](int64_t begin, int64_t end) { f(begin * kTile, std::min(columns, end * kTile)); });
+}
+
+}  // namespace
+
+Tensor readable(const Tensor& x) {
+  const int64_t rows = x.size(0), columns = x.size(1);
+  const bool by_row = (columns <= 1 || x.stride(1) == 1) && (rows <= 1 || x.stride(0) >= columns);
+  const bool by_column = (rows <= 1 || x.stride(0) == 1) && (columns <= 1 || x.stride(1) >= rows);
+  return by_row || by_column ? x : x.contiguous();
+}
+
+Tensor gradient_into(GradientSink* sink, at::IntArrayRef shape, const at::TensorOptions& options,
+                     const std::function<void(const Tensor& sum, bool fresh)>& write) {
   if (sink == nullptr) {
     Tensor gradient = at::empty(shape, options);
     write(gradient, true);
@@ -36,35 +51,18 @@ Tensor into(GradientSink* sink, at::IntArrayRef shape, const at::TensorOptions& 
   return Tensor();
 }
 
-// A thread's share of columns, in whole tiles of the kernel.
-template <class F>
-void parallel_columns(int64_t columns, int64_t rows, const F& f) {
-  constexpr int64_t kTile = 256;
-  rows::parallel((columns + kTile - 1) / kTile, rows * kTile,
-                 [&](int64_t begin, int64_t end) { f(begin * kTile, std::min(columns, end * kTile)); });
-}
-
-}  // namespace
-
-Tensor readable(const Tensor& x) {
-  const int64_t rows = x.size(0), columns = x.size(1);
-  const bool by_row = (columns <= 1 || x.stride(1) == 1) && (rows <= 1 || x.stride(0) >= columns);
-  const bool by_column = (rows <= 1 || x.stride(0) == 1) && (columns <= 1 || x.stride(1) >= rows);
-  return by_row || by_column ? x : x.contiguous();
-}
-
 Tensor product_gradient(GradientSink* sink, const Tensor& dy, const Tensor& x) {
   const Tensor a = readable(dy).t(), b = readable(x);
   if (!is_wide(dy)) return loom::matmul(a, b);
-  return into(sink, {a.size(0), b.size(1)}, dy.options(),
-              [&](const Tensor& sum, bool fresh) { matmul_into(sum, a, b, !fresh); });
+  return gradient_into(sink, {a.size(0), b.size(1)}, dy.options(),
+                       [&](const Tensor& sum, bool fresh) { matmul_into(sum, a, b, !fresh); });
 }
 
 Tensor column_gradient(GradientSink* sink, const Tensor& dy) {
   if (!is_wide(dy)) return dy.sum(0);
   RECORD_FUNCTION("loom::column_sums", std::vector<c10::IValue>{});
   const Tensor rows = rows::work_tensor(dy);
-  return into(sink, {dy.size(1)}, dy.options(), [&](const Tensor& sum, bool fresh) {
+  return gradient_into(sink, {dy.size(1)}, dy.options(), [&](const Tensor& sum, bool fresh) {
     rows::dispatch(rows, [&](auto zero) {
       using T = decltype(zero);
       T* out = sum.mutable_data_ptr<T>();
@@ -79,7 +77,7 @@ Tensor table_gradient(GradientSink* sink, const Tensor& dy, const Tensor& ids, i
   if (!is_wide(dy)) return at::embedding_dense_backward(dy, ids, table_rows, -1, false);
   RECORD_FUNCTION("loom::embedding_backward", std::vector<c10::IValue>{});
   const Tensor rows = rows::work_tensor(dy);
-  return into(sink, {table_rows, dy.size(1)}, dy.options(), [&](const Tensor& sum, bool fresh) {
+  return gradient_into(sink, {table_rows, dy.size(1)}, dy.options(), [&](const Tensor& sum, bool fresh) {
     if (fresh) Tensor(sum).zero_();
     rows::dispatch(rows, [&](auto zero) {
       using T = decltype(zero);

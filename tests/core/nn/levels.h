@@ -10,7 +10,7 @@ template <class F>
 void at_every_level(const F& check) {
   const kernels::Level before = kernels::current_level();
   for (const kernels::Level level : {kernels::Level::generic, kernels::Level::avx2, kernels::Level::avx512}) {
-    if (!kernels::level_supported(level)) continue;
+    if (!supports(level)) continue;
     SCOPED_TRACE(kernels::level_name(level));
     kernels::use_level(level);
     check();

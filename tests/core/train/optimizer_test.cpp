@@ -187,7 +187,7 @@ TEST(UpdateKernels, EveryInstructionSetGivesTheSameBits) {
     std::vector<std::vector<float>> results;
     std::vector<double> sums;
     for (const auto level : {kernels::Level::generic, kernels::Level::avx2, kernels::Level::avx512}) {
-      if (!kernels::level_supported(level)) continue;
+      if (!supports(level)) continue;
       kernels::use_level(level);
       std::vector<float> w = random(1), m = random(2), v = random(3), momentum = random(5);
       const std::vector<float> g = random(4);
