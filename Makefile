@@ -5,6 +5,7 @@ JOBS ?= $(shell nproc)
 RUN ?= runs/demo
 FUZZ_SECONDS ?= 60
 ONLY ?=
+PEER ?=
 RUNS ?= 5
 MINUTES ?= 10
 TORCH = -DTORCH_PREFIX="$$(cat .deps/torch-prefix)"
@@ -30,14 +31,14 @@ demo:
 	$(BUILD)/bin/omniloom train configs/recipes/fashion_caption.yaml --run $(RUN) --replace
 	$(BUILD)/bin/omniloom eval --run $(RUN) --swapped --report
 
-# Against transformers, in alternating launches: tests/bench/README.md. ONLY=lm,pieces RUNS=3 for a part of it.
+# Against transformers, in alternating launches: tests/bench/README.md. ONLY=lm,pieces PEER=compile RUNS=3 for a part of it.
 bench-build:
 	@core/cmake/setup.sh bench
 	@$(CONFIGURE) -B $(BUILD) -DOMNILOOM_BUILD_BENCH=ON
 	@$(NINJA) -C $(BUILD) all benches
 
 bench: bench-build
-	@python3 tests/bench/run.py --build $(BUILD) --python "$$(cat .deps/bench-python)" --only "$(ONLY)" --runs $(RUNS)
+	@python3 tests/bench/run.py --build $(BUILD) --python "$$(cat .deps/bench-python)" --only "$(ONLY)" --peer "$(PEER)" --runs $(RUNS)
 
 bench-long: bench-build
 	@"$$(cat .deps/bench-python)" tests/bench/long_run.py --build $(BUILD) --minutes $(MINUTES)

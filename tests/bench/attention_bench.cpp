@@ -1,6 +1,6 @@
-// Packed attention against the composition that a PyTorch program would use: scaled_dot_product_attention for every
-// segment of the pack and, backward, its autograd. A benchmark is named attention/pack/mask/width x query heads x key
-// heads/pass/threads/fused, its reference .../composed; run.py pairs them.
+// Packed attention against its composition of ATen operations, and against what a PyTorch program would use, which is
+// itself fused: scaled_dot_product_attention for every segment of the pack. A benchmark is named attention/pack/mask/
+// width x query heads x key heads/pass/threads/fused, its peers .../composed and .../sdpa; run.py pairs them.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
@@ -8,8 +8,10 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/nn/ops/pieces.h"
 #include "core/nn/varlen_attention.h"
 
 namespace loom {
@@ -46,7 +48,10 @@ Tensor by_segments(const Tensor& q, const Tensor& k, const Tensor& v, const Case
   return at::cat(parts);
 }
 
-void run(benchmark::State& state, const Case& c, bool ours, bool backward) {
+enum class Way { fused, composed, sdpa };
+
+void run(benchmark::State& state, const Case& c, Way way, bool backward) {
+  const ScopedPieces scope(way == Way::composed ? Pieces::composed : Pieces::fused);
   at::manual_seed(1);
   int64_t rows = 0;
   std::vector<AttentionRange> ranges;
@@ -67,7 +72,8 @@ void run(benchmark::State& state, const Case& c, bool ours, bool backward) {
   const Tensor v = fused.narrow(1, q_width + kv_width, kv_width).detach().requires_grad_(backward);
   const Tensor gradient = at::randn({rows, q_width});
   for (auto step : state) {
-    const Tensor out = ours ? varlen_attention(q, k, v, ranges, shape, nullptr, nullptr) : by_segments(q, k, v, c);
+    const Tensor out =
+        way == Way::sdpa ? by_segments(q, k, v, c) : varlen_attention(q, k, v, ranges, shape, nullptr, nullptr);
     if (backward) {
       benchmark::DoNotOptimize(torch::autograd::grad({out}, {q, k, v}, {gradient})[0].const_data_ptr());
     } else {
@@ -83,11 +89,12 @@ void run(benchmark::State& state, const Case& c, bool ours, bool backward) {
 void register_case(const Case& c, bool backward) {
   const std::string shape =
       std::to_string(c.heads.width) + "x" + std::to_string(c.heads.query) + "x" + std::to_string(c.heads.key);
-  for (const bool ours : {true, false}) {
+  for (const auto& [way, kind] :
+       {std::pair{Way::fused, "/fused"}, {Way::composed, "/composed"}, {Way::sdpa, "/sdpa"}}) {
     const std::string name = std::string("attention/") + c.pack.name + (c.causal ? "/causal/" : "/full/") + shape +
-                             (backward ? "/both/" : "/forward/") + std::to_string(at::get_num_threads()) +
-                             (ours ? "/fused" : "/composed");
-    benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) { run(state, c, ours, backward); })
+                             (backward ? "/both/" : "/forward/") + std::to_string(at::get_num_threads()) + kind;
+    benchmark::RegisterBenchmark(name.c_str(),
+                                 [=, way = way](benchmark::State& state) { run(state, c, way, backward); })
         ->UseRealTime()
         ->Unit(benchmark::kMillisecond);
   }

@@ -90,10 +90,11 @@ def read_steps(case, steps, log=""):
             raise Failed(f"{case}: step {step['step']} had {step['tokens']} tokens, the peer's has {wanted}")
     batches = [measured[i::len(useful)] for i in range(len(useful))]
     known = all("time/gemm" in step for step in measured)
-    out = {"useful": useful, "rss_peak": steps[-1]["rss_peak"], "seconds": [], "products": {}, "log": log,
+    out = {"useful": useful, "rss_peak": steps[-1]["rss_peak"], "seconds": [], "products": {}, "profiled": {}, "log": log,
            "startup_seconds": steps[0].get("startup_seconds")}
     for number, batch in enumerate(batches):
         out["seconds"].append(statistics.median(step["seconds"] for step in batch))
         if known:
-            out["products"][number] = statistics.median(step["time/gemm"] for step in batch)
+            out["products"][number] = sum(step["time/gemm"] for step in batch)
+            out["profiled"][number] = sum(step["seconds"] for step in batch)
     return out

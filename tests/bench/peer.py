@@ -220,10 +220,10 @@ def main():
     result["all_seconds"] = seconds
     result["foreign_cores"] = meter.foreign()
     result["rss_peak"] = quiet.peak_bytes()
-    result["products"], result["attention"] = {}, {}
+    result["products"], result["attention"], result["profiled"] = {}, {}, {}
     for number in [int(i) for i in args.profile.split(",") if i]:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-            step(batches[number])
+            result["profiled"][number] = step(batches[number])
         result["products"][number], result["attention"][number] = kind_seconds(profile)
     print(json.dumps(result), flush=True)
     return 0

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/nn/gradient_sink.h"
-#include "core/nn/logprob_head.h"
 #include "core/nn/ops/linear.h"
+#include "core/nn/ops/log_probs.h"
 #include "core/nn/ops/norm.h"
 #include "core/nn/ops/pieces.h"
 #include "core/nn/rotary.h"
@@ -43,6 +43,7 @@ Tensor drawn(std::vector<int64_t> shape, double scale = 1) {
 struct Piece {
   std::vector<Tensor> inputs;  // whose gradients are cleared after every pass
   std::function<std::vector<Tensor>()> forward;
+  bool equal_gradients = false;  // one for every element of an output, as the sum of a loss gives
 };
 
 // A parameter, with a sink where the pieces are fused.
@@ -65,7 +66,9 @@ void run(benchmark::State& state, Pieces pieces, const MakePiece& make) {
   const ScopedPieces scope(pieces);
   const Piece piece = make(pieces);
   std::vector<Tensor> gradients;
-  for (const Tensor& output : piece.forward()) gradients.push_back(at::randn_like(output));
+  for (const Tensor& output : piece.forward()) {
+    gradients.push_back(piece.equal_gradients ? at::ones_like(output) : at::randn_like(output));
+  }
   for ([[maybe_unused]] const auto& step : state) {
     std::vector<Tensor> outputs = piece.forward();
     if (outputs.size() == 1) {
@@ -141,17 +144,25 @@ void add_linears() {
   }
 }
 
-// The head: all logits at once beside ours, which never holds them.
+// The head: all logits at once beside ours, which never holds them. Rows have equal gradients in ordinary training, and
+// their own where a loss weighs tokens.
 void add_log_probs() {
-  add("log_probs/vocabulary", [](Pieces pieces) {
-    const Tensor x = drawn({kRows, kWidth}), weight = drawn({kVocab, kWidth}, 0.02);
-    const Tensor targets = at::randint(kVocab, {kRows}, at::kLong);
-    return Piece{{x, weight}, [=] {
-                   if (pieces == Pieces::fused) return std::vector<Tensor>{linear_log_probs(x, weight, targets)};
-                   const Tensor all = at::log_softmax(x.matmul(weight.t()), -1);
-                   return std::vector<Tensor>{all.gather(1, targets.unsqueeze(1)).squeeze(1)};
-                 }};
-  });
+  for (const bool equal : {true, false}) {
+    add(equal ? "log_probs/equal_gradients" : "log_probs/own_gradients", [equal](Pieces pieces) {
+      const Tensor x = drawn({kRows, kWidth}), targets = at::randint(kVocab, {kRows}, at::kLong);
+      const Parameter weight({kVocab, kWidth}, pieces);
+      LogProbOptions options;
+      if (!equal) options.gradients = HeadGradients::in_backward;
+      const auto forward = [=] {
+        if (pieces == Pieces::fused) {
+          return std::vector<Tensor>{linear_log_probs(x, weight.weight(), targets, options)};
+        }
+        const Tensor all = at::log_softmax(x.matmul(weight.value().t()), -1);
+        return std::vector<Tensor>{all.gather(1, targets.unsqueeze(1)).squeeze(1)};
+      };
+      return Piece{{x, weight.value()}, forward, equal};
+    });
+  }
 }
 
 // Queries of four sequences; composed as `transformers` writes it.

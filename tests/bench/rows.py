@@ -1,13 +1,14 @@
 """From launches to rows of the table: medians, ratios, aims. No processes and no clocks, so that it is tested on canned numbers.
 
-A launch is a dictionary: `useful` tokens and `seconds` of each batch that it measured, `products` {batch: seconds of matrix products},
-`rss_peak`, `startup_seconds`. A side is the list of its launches. Ratios are always ours over the peer's."""
+A launch is a dictionary: `useful` tokens and `seconds` of each batch that it measured, `products` {batch: seconds of matrix products}
+and `profiled` {batch: seconds of the steps in which they were told}, `rss_peak`, `startup_seconds`. A side is the list of its launches. Ratios are always ours over the peer's."""
 
 import statistics
 
 TOKENS, NON_GEMM, MEMORY, START, RATE = "tokens_per_second", "non_gemm_seconds_per_step", "rss_peak", "start_to_step_1", "peak_rate"
 UNITS = {TOKENS: "tokens/s", NON_GEMM: "s", MEMORY: "bytes", START: "s", RATE: "FLOP/s"}
 EAGER, COMPILED = "transformers", "transformers, torch.compile"
+PEER_PIECES = {"composed": "ATen composition", "sdpa": "sdpa by segments"}  # last part of a benchmark's name: what it is
 PADDED, BY_LENGTH, PER_SEQUENCE = "transformers, padded", "transformers, by length", "transformers, per sequence"
 
 # (name, metric, peer): the ratio's limit. None as peer stands for all of them.
@@ -47,26 +48,28 @@ def is_met(row):
     return row["ratio"] >= aim[1] if aim[0] == ">=" else row["ratio"] <= aim[1]
 
 
-def batch_medians(side, key):
-    """The median of each batch over the launches that measured it."""
-    count = len(side[0]["useful"])
-    values = [[] for _ in range(count)]
+def batch_medians(side, told):
+    """The median of each batch over the launches that measured it; told(launch) = {batch: value}."""
+    values = [[] for _ in side[0]["useful"]]
     for launch in side:
-        each = launch[key]
-        pairs = each.items() if isinstance(each, dict) else enumerate(each)
-        for batch, value in pairs:
+        for batch, value in told(launch).items():
             values[int(batch)].append(value)
     return [statistics.median(some) if some else None for some in values]
 
 
+def batch_seconds(side):
+    return batch_medians(side, lambda launch: dict(enumerate(launch["seconds"])))
+
+
 def tokens_per_second(side):
-    return sum(side[0]["useful"]) / sum(batch_medians(side, "seconds"))
+    return sum(side[0]["useful"]) / sum(batch_seconds(side))
 
 
 def non_gemm_seconds(side):
-    """Of a step, on average over the batches whose products are known; None where none is."""
-    both = zip(batch_medians(side, "seconds"), batch_medians(side, "products"))
-    known = [seconds - products for seconds, products in both if products is not None]
+    """Of a step, on average over the batches whose products are known; None where none is. Products and the step that they are a share
+    of are of the same seconds: clocks drift by more than the rest of a step from one step to another."""
+    rest = batch_medians(side, lambda launch: {batch: 1 - products / launch["profiled"][batch] for batch, products in launch["products"].items()})
+    known = [seconds * share for seconds, share in zip(batch_seconds(side), rest) if share is not None]
     return sum(known) / len(known) if known else None
 
 
@@ -99,7 +102,7 @@ def compare(name, metrics, ours, peer, peer_name):
 
 
 def pieces(report):
-    """Rows of a Google Benchmark report with repetitions. A benchmark is named piece/shape/fused, its reference piece/shape/composed."""
+    """Rows of a Google Benchmark report with repetitions. A benchmark is named piece/shape/fused, its references by PEER_PIECES."""
     times = {}
     for each in report["benchmarks"]:
         if each.get("run_type", "iteration") == "iteration" and not each.get("error_occurred"):
@@ -108,10 +111,11 @@ def pieces(report):
             times.setdefault(("/".join(name[:-1]), name[-1]), []).append(each["real_time"] * scale)
     out = []
     for (name, kind), ours in times.items():
-        peer = times.get((name, "composed"))
-        if kind == "fused" and peer:
-            out.append(make_row(name, "piece_seconds", "s", statistics.median(ours), statistics.median(peer), "ATen composition",
-                                min(len(ours), len(peer))))
+        for peer_kind, peer_name in PEER_PIECES.items():
+            peer = times.get((name, peer_kind))
+            if kind == "fused" and peer:
+                out.append(make_row(name, "piece_seconds", "s", statistics.median(ours), statistics.median(peer), peer_name,
+                                    min(len(ours), len(peer))))
     return out
 
 

@@ -32,6 +32,13 @@ class Contest:
         self.name, self.sides, self.metrics = name, sides, metrics  # sides: {label: (peer's name, launch(round))}
         self.results = {label: [] for label in sides}
 
+    def keep(self, peer):
+        """Leaves only the peers whose name contains the text; whether any is left."""
+        ours, *peers = self.sides
+        self.sides = {label: self.sides[label] for label in [ours] + [each for each in peers if peer in self.sides[each][0]]}
+        self.results = {label: [] for label in self.sides}
+        return len(self.sides) > 1
+
     def cost(self, runs):
         return runs * sum(COST.get(label, 30) for label in self.sides)
 
@@ -142,6 +149,7 @@ def parse_args():
     parser.add_argument("--build", default="build", help="folder with bin/omniloom and the benches")
     parser.add_argument("--python", default=sys.executable, help="a Python with torch and transformers")
     parser.add_argument("--only", default="", help="parts, separated by commas: " + ", ".join(PARTS))
+    parser.add_argument("--peer", default="", help="only peers whose name contains this, such as 'per sequence'")
     parser.add_argument("--runs", type=int, default=RUNS, help="launches of each side")
     parser.add_argument("--threads", type=int, default=2, help="compute threads of both sides")
     parser.add_argument("--patience", type=float, default=20, help="most seconds to wait for a quiet machine before each launch")
@@ -164,7 +172,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="omniloom-bench-") as data:
         make_data.write(data)
         machine = launch.Machine(os.path.join(binaries, "omniloom"), args.python, data, args.threads, args.patience)
-        contest_list = contests(machine, args.parts)
+        contest_list = [contest for contest in contests(machine, args.parts) if contest.keep(args.peer)]
         cost = sum(contest.cost(args.runs) for contest in contest_list) + PIECES_COST * bool(programs)
         say(f"bench: {', '.join(args.parts)} · {args.runs} launches of each side · {args.threads} threads · about {cost / 60:.0f} minutes")
         out, remarks = [], []
@@ -176,10 +184,12 @@ def main():
                 remarks.append(f"{contest.name}: {parameters(list(contest.results.values()))}")
                 if not any(row["metric"] == rows.NON_GEMM and row["name"] == contest.name for row in out):
                     remarks.append(f"{contest.name}: no time of matrix products was told, so there is no row for the rest of a step")
+        if not contest_list and not programs:
+            sys.exit(f"bench: no peer '{args.peer}' in {', '.join(args.parts)}")
         if programs:
             say("pieces")
             out += run_pieces(programs, args.threads, args.runs < RUNS, failures)
-    whole = rows.merged(read_json(args.out) if len(args.parts) < len(PARTS) else [], out)
+    whole = rows.merged(read_json(args.out) if args.peer or len(args.parts) < len(PARTS) else [], out)
     with open(args.out, "w", encoding="utf-8") as text:
         text.write("[\n" + ",\n".join(json.dumps(row) for row in whole) + "\n]\n")
     say("")

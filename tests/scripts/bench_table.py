@@ -22,8 +22,8 @@ import workload  # noqa: E402
 
 def one(seconds, products=None, rss=1000, start=1.0, useful=100):
     """A launch of one batch."""
-    return {"useful": [useful], "seconds": [seconds], "products": {} if products is None else {"0": products}, "rss_peak": rss,
-            "startup_seconds": start}
+    told = {} if products is None else {"products": {"0": products}, "profiled": {"0": seconds}}
+    return {"useful": [useful], "seconds": [seconds], "products": {}, "rss_peak": rss, "startup_seconds": start, **told}
 
 
 class Values(unittest.TestCase):
@@ -33,11 +33,11 @@ class Values(unittest.TestCase):
         self.assertEqual(rows.median_of([one(1, rss=7), one(1, rss=5), one(1, rss=99)], "rss_peak"), 7)
 
     def test_batches_of_a_mixture_have_medians_of_their_own(self):
-        side = [{"useful": [10, 30], "seconds": [1, 3], "products": {"0": 0.5}},
-                {"useful": [10, 30], "seconds": [3, 5], "products": {"1": 1.0}},
-                {"useful": [10, 30], "seconds": [2, 40], "products": {}}]
+        side = [{"useful": [10, 30], "seconds": [1, 3], "products": {"0": 3.0}, "profiled": {"0": 4.0}},
+                {"useful": [10, 30], "seconds": [3, 5], "products": {"1": 1.0}, "profiled": {"1": 2.0}},
+                {"useful": [10, 30], "seconds": [2, 40], "products": {}, "profiled": {}}]
         self.assertEqual(rows.tokens_per_second(side), 40 / (2 + 5))
-        self.assertEqual(rows.non_gemm_seconds(side), ((2 - 0.5) + (5 - 1.0)) / 2)
+        self.assertEqual(rows.non_gemm_seconds(side), (2 / 4 + 5 / 2) / 2)
 
     def test_without_times_of_products_there_is_no_row_for_the_rest(self):
         self.assertIsNone(rows.non_gemm_seconds([one(1.0)]))
@@ -82,9 +82,10 @@ class Pieces(unittest.TestCase):
         def runs(name, times):
             return [{"name": name, "run_name": name + "/real_time", "run_type": "iteration", "real_time": t, "time_unit": "ms"} for t in times]
         median = {"name": "norm/rms/fused/real_time_median", "run_name": "norm/rms/fused/real_time", "run_type": "aggregate", "real_time": 77}
-        report = {"benchmarks": runs("norm/rms/fused", [1, 9, 2]) + runs("norm/rms/composed", [4, 5, 3]) + runs("alone/fused", [1]) + [median]}
+        report = {"benchmarks": runs("norm/rms/fused", [1, 9, 2]) + runs("norm/rms/composed", [4, 5, 3]) + runs("alone/fused", [1]) + [median]
+                  + runs("norm/rms/sdpa", [8, 8])}
         made = rows.pieces(report)
-        self.assertEqual(len(made), 1)
+        self.assertEqual([(row["peer_name"], row["ratio"]) for row in made], [("ATen composition", 0.5), ("sdpa by segments", 0.25)])
         self.assertEqual((made[0]["name"], made[0]["ours"], made[0]["peer"], made[0]["ratio"], made[0]["runs"]), ("norm/rms", 0.002, 0.004, 0.5, 3))
 
 
@@ -114,7 +115,8 @@ class Steps(unittest.TestCase):
 
     def test_warm_steps_do_not_count(self):
         got = launch.read_steps("lm", self.lines([2048] * 5))
-        self.assertEqual((got["seconds"], got["products"], got["rss_peak"], got["startup_seconds"]), ([3.0], {0: 0.5}, 40, 0.7))
+        self.assertEqual((got["seconds"], got["products"], got["profiled"]), ([3.0], {0: 1.5}, {0: 9.0}))
+        self.assertEqual((got["rss_peak"], got["startup_seconds"]), (40, 0.7))
 
     def test_other_tokens_than_the_peers_are_refused(self):
         with self.assertRaisesRegex(launch.Failed, "step 4 had 2047 tokens"):
