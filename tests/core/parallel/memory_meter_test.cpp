@@ -90,8 +90,8 @@ TEST(MemoryMeter, LargeMemoryIsKeptForTheNextTensorAndCountedOnce) {
   install_memory_meter();
   const int64_t live = memory_use(kCpu).live, size = int64_t{3} << 20;
   release_unused_memory();
-  const int64_t held = held_bytes();
-  const void* where = nullptr;
+  [[maybe_unused]] const int64_t held = held_bytes();
+  [[maybe_unused]] const void* where = nullptr;
   {
     const at::Tensor x = bytes_on(kCpu, size);
     where = x.data_ptr();
