@@ -31,7 +31,7 @@ demo:
 	$(BUILD)/bin/omniloom train configs/recipes/fashion_caption.yaml --run $(RUN) --replace
 	$(BUILD)/bin/omniloom eval --run $(RUN) --swapped --report
 
-# Against transformers, in alternating launches: tests/bench/README.md. ONLY=lm,pieces PEER=compile RUNS=3 for a part of it.
+# Against transformers, in alternating launches: tests/bench/README.md. ONLY=mixture PEER=padded RUNS=3 for a part of it.
 bench-build:
 	@core/cmake/setup.sh bench
 	@$(CONFIGURE) -B $(BUILD) -DOMNILOOM_BUILD_BENCH=ON

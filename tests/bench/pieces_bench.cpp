@@ -153,14 +153,9 @@ void add_log_probs() {
       const Parameter weight({kVocab, kWidth}, pieces);
       LogProbOptions options;
       if (!equal) options.gradients = HeadGradients::in_backward;
-      const auto forward = [=] {
-        if (pieces == Pieces::fused) {
-          return std::vector<Tensor>{linear_log_probs(x, weight.weight(), targets, options)};
-        }
-        const Tensor all = at::log_softmax(x.matmul(weight.value().t()), -1);
-        return std::vector<Tensor>{all.gather(1, targets.unsqueeze(1)).squeeze(1)};
-      };
-      return Piece{{x, weight.value()}, forward, equal};
+      return Piece{{x, weight.value()},
+                   [=] { return std::vector<Tensor>{linear_log_probs(x, weight.weight(), targets, options)}; },
+                   equal};
     });
   }
 }

@@ -1,7 +1,8 @@
 """From launches to rows of the table: medians, ratios, aims. No processes and no clocks, so that it is tested on canned numbers.
 
 A launch is a dictionary: `useful` tokens and `seconds` of each batch that it measured, `products` {batch: seconds of matrix products}
-and `profiled` {batch: seconds of the steps in which they were told}, `rss_peak`, `startup_seconds`. A side is the list of its launches. Ratios are always ours over the peer's."""
+and `profiled` {batch: seconds of the steps in which they were told}, `rss_peak`, `startup_seconds`. A side is the list of its launches.
+Ratios are always ours over the peer's."""
 
 import statistics
 
@@ -68,7 +69,9 @@ def tokens_per_second(side):
 def non_gemm_seconds(side):
     """Of a step, on average over the batches whose products are known; None where none is. Products and the step that they are a share
     of are of the same seconds: clocks drift by more than the rest of a step from one step to another."""
-    rest = batch_medians(side, lambda launch: {batch: 1 - products / launch["profiled"][batch] for batch, products in launch["products"].items()})
+    def other_share(launch):
+        return {batch: 1 - products / launch["profiled"][batch] for batch, products in launch["products"].items()}
+    rest = batch_medians(side, other_share)
     known = [seconds * share for seconds, share in zip(batch_seconds(side), rest) if share is not None]
     return sum(known) / len(known) if known else None
 

@@ -32,12 +32,11 @@ class Contest:
         self.name, self.sides, self.metrics = name, sides, metrics  # sides: {label: (peer's name, launch(round))}
         self.results = {label: [] for label in sides}
 
-    def keep(self, peer):
-        """Leaves only the peers whose name contains the text; whether any is left."""
+    def against(self, peer):
+        """The same contest with only those peers whose name contains the text; None when there is none."""
         ours, *peers = self.sides
-        self.sides = {label: self.sides[label] for label in [ours] + [each for each in peers if peer in self.sides[each][0]]}
-        self.results = {label: [] for label in self.sides}
-        return len(self.sides) > 1
+        chosen = [label for label in peers if peer in self.sides[label][0]]
+        return Contest(self.name, {label: self.sides[label] for label in [ours, *chosen]}, self.metrics) if chosen else None
 
     def cost(self, runs):
         return runs * sum(COST.get(label, 30) for label in self.sides)
@@ -167,12 +166,15 @@ def parse_args():
 def main():
     args = parse_args()
     binaries = os.path.join(os.path.abspath(args.build), "bin")
-    programs = sorted(os.path.join(binaries, name) for name in os.listdir(binaries) if name.endswith("_bench")) if "pieces" in args.parts else []
+    pieces = "pieces" in args.parts and any(args.peer in name for name in rows.PEER_PIECES.values())
+    programs = sorted(os.path.join(binaries, name) for name in os.listdir(binaries) if name.endswith("_bench")) if pieces else []
     failures, begin = [], time.monotonic()
     with tempfile.TemporaryDirectory(prefix="omniloom-bench-") as data:
         make_data.write(data)
         machine = launch.Machine(os.path.join(binaries, "omniloom"), args.python, data, args.threads, args.patience)
-        contest_list = [contest for contest in contests(machine, args.parts) if contest.keep(args.peer)]
+        contest_list = list(filter(None, (contest.against(args.peer) for contest in contests(machine, args.parts))))
+        if not contest_list and not programs:
+            sys.exit(f"bench: no peer '{args.peer}' in {', '.join(args.parts)}")
         cost = sum(contest.cost(args.runs) for contest in contest_list) + PIECES_COST * bool(programs)
         say(f"bench: {', '.join(args.parts)} · {args.runs} launches of each side · {args.threads} threads · about {cost / 60:.0f} minutes")
         out, remarks = [], []
@@ -184,11 +186,9 @@ def main():
                 remarks.append(f"{contest.name}: {parameters(list(contest.results.values()))}")
                 if not any(row["metric"] == rows.NON_GEMM and row["name"] == contest.name for row in out):
                     remarks.append(f"{contest.name}: no time of matrix products was told, so there is no row for the rest of a step")
-        if not contest_list and not programs:
-            sys.exit(f"bench: no peer '{args.peer}' in {', '.join(args.parts)}")
         if programs:
             say("pieces")
-            out += run_pieces(programs, args.threads, args.runs < RUNS, failures)
+            out += [row for row in run_pieces(programs, args.threads, args.runs < RUNS, failures) if args.peer in row["peer_name"]]
     whole = rows.merged(read_json(args.out) if args.peer or len(args.parts) < len(PARTS) else [], out)
     with open(args.out, "w", encoding="utf-8") as text:
         text.write("[\n" + ",\n".join(json.dumps(row) for row in whole) + "\n]\n")
