@@ -70,7 +70,7 @@ inline void key_spans(const Span* keys, int64_t rows, int64_t columns, Span* spa
 
 template <class T>
 struct BackwardScratch {
-  T *keys_t, *values_t, *keys, *dkeys, *dvalues, *query_t, *dout_t, *query, *dout, *dquery, *scores, *grads;
+  T *keys_t, *values_t, *keys, *dkeys, *dvalues, *query, *dout, *dquery, *scores, *grads;
   BackwardScratch(const Sizes<T>& s, T* scratch) {
     Bump<T> bump{scratch};
     keys_t = bump.take(s.keys * s.dim);
@@ -78,15 +78,19 @@ struct BackwardScratch {
     keys = bump.take(s.keys * s.broad);
     dkeys = bump.take(s.keys * s.padded);
     dvalues = bump.take(s.keys * s.padded);
-    query_t = bump.take(kTileQueries * s.dim);
-    dout_t = bump.take(kTileQueries * s.dim);
-    query = bump.take(kTileQueries * s.broad);
-    dout = bump.take(kTileQueries * s.broad);
+    query = bump.take(kTileQueries * s.wide);
+    dout = bump.take(kTileQueries * s.wide);
     dquery = bump.take(kTileQueries * s.padded);
     scores = bump.take(kTileQueries * s.line);
     grads = bump.take(kTileQueries * s.line);
   }
 };
+
+// Zeros follow up to a whole vector.
+template <class T>
+void copy_row(const T* from, int64_t dim, T* to) {
+  for_vectors<T>(dim, [&](int64_t d, int64_t n) { store<T>(to + d, load_n<T>(from + d, n)); });
+}
 
 // The query rows of a task that the kernel reads and writes.
 template <class T>
@@ -107,14 +111,10 @@ void backward_tile(const AttentionArgs<T>& args, const AttentionTask& task, cons
                    const Span* spans, bool fresh_block, int64_t turn) {
   constexpr int64_t kW = kWidth<T>;
   const int64_t dim = size.dim, columns = block.high - block.low;
-  pack_transposed<T, kHigh<T>>(
-      rows, dim, [&](int64_t r) { return side.q(first + r); }, s.query_t);
-  pack_transposed<T, kHigh<T>>(
-      rows, dim, [&](int64_t r) { return side.dout(first + r); }, s.dout_t);
-  pack_rows<T>(
-      rows, dim, [&](int64_t r) { return side.q(first + r); }, T{1}, s.query, kTileQueries * kBroad<T>);
-  pack_rows<T>(
-      rows, dim, [&](int64_t r) { return side.dout(first + r); }, T{1}, s.dout, kTileQueries * kBroad<T>);
+  for (int64_t r = 0; r < rows; ++r) {
+    copy_row<T>(side.q(first + r), dim, s.query + r * size.wide);
+    copy_row<T>(side.dout(first + r), dim, s.dout + r * size.wide);
+  }
   TileRows<T> of;
   for (int64_t part = 0; part < rows; part += kW) {
     const int64_t n = smaller_of(kW, rows - part);
@@ -131,17 +131,17 @@ void backward_tile(const AttentionArgs<T>& args, const AttentionTask& task, cons
     store<T>(delta, join_lanes<T>([&](int i) { return dots[i]; }, [](auto a, auto b) { return a + b; }));
     for (int64_t i = 0; i < n; ++i) of.delta[part + i] = delta[i];
   }
-  score_product<T>(rows, columns, dim, s.query_t, s.keys_t, s.scores, size.line, spans);
-  score_product<T>(rows, columns, dim, s.dout_t, s.values_t, s.grads, size.line, spans);
+  score_product<T, false>(rows, columns, dim, s.query, size.wide, s.keys_t, s.scores, size.line, spans);
+  score_product<T, false>(rows, columns, dim, s.dout, size.wide, s.values_t, s.grads, size.line, spans);
   softmax_backward_tile<T>(size, of, rows, spans, args.scale * kLog2e<T>, s.scores, s.grads);
   Span seers[kMostKeys / kTall];
   key_spans(of.keys, rows, columns, seers);
-  span_product<T, true>(columns, size.padded, s.scores, size.line, s.dout, kTileQueries * kBroad<T>, s.dvalues,
-                        size.padded, seers, !fresh_block);
-  span_product<T, true>(columns, size.padded, s.grads, size.line, s.query, kTileQueries * kBroad<T>, s.dkeys,
-                        size.padded, seers, !fresh_block);
-  span_product<T, false>(rows, size.padded, s.grads, size.line, s.keys, size.keys * kBroad<T>, s.dquery, size.padded,
-                         spans, false);
+  span_product<T, true>(columns, size.padded, s.scores, size.line, s.dout, size.wide, kBroad<T>, s.dvalues, size.padded,
+                        seers, !fresh_block);
+  span_product<T, true>(columns, size.padded, s.grads, size.line, s.query, size.wide, kBroad<T>, s.dkeys, size.padded,
+                        seers, !fresh_block);
+  span_product<T, false>(rows, size.padded, s.grads, size.line, s.keys, kBroad<T>, size.keys * kBroad<T>, s.dquery,
+                         size.padded, spans, false);
   const bool begins = block.low <= mask(first).low;
   if (task.before != nullptr && !begins) wait_until(task.before, turn + 1);
   for (int64_t r = 0; r < rows; ++r) {

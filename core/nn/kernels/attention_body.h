@@ -13,18 +13,20 @@ constexpr int64_t kTileQueries = 64;  // rows of scores at a time
 
 // What a block of keys needs, with its gradients, stays in a second-level cache of 1 MB.
 constexpr int64_t kMostKeys = 256;
-constexpr int64_t block_keys(int64_t head_dim) { return head_dim <= 80 ? kMostKeys : head_dim <= 128 ? 192 : 128; }
+constexpr int64_t block_keys(int64_t head_dim) { return head_dim <= 80 ? kMostKeys : head_dim <= 128 ? 192 : 192; }
 constexpr int64_t chunk_rows(int64_t head_dim) { return head_dim <= 128 ? 1024 : 512; }
 
 template <class T>
 struct Sizes {
-  int64_t dim, padded, broad, keys, line;  // line: elements between rows of scores, not a multiple of a page
+  int64_t dim, padded, broad, keys;
+  int64_t line, wide;  // elements between rows of scores and of queries, not multiples of a page
   explicit Sizes(int64_t head_dim)
       : dim(head_dim),
         padded(round_up(head_dim, kWidth<T>)),
         broad(round_up(head_dim, kBroad<T>)),
         keys(block_keys(head_dim)),
-        line(keys + kWidth<T>) {}
+        line(keys + kWidth<T>),
+        wide(broad + kWidth<T>) {}
 };
 
 template <class T>
@@ -36,8 +38,7 @@ AttentionSizes attention_sizes(int64_t head_dim) {
   out.rows = kTileQueries;
   out.chunk = chunk;
   out.forward = s.keys * (s.dim + s.broad) + chunk * (s.dim + s.padded + kWidth<T> + 1) + kTileQueries * s.line;
-  out.backward =
-      s.keys * (2 * s.dim + s.broad + 2 * s.padded) + kTileQueries * (2 * s.dim + 2 * s.broad + s.padded + 2 * s.line);
+  out.backward = s.keys * (2 * s.dim + s.broad + 2 * s.padded) + kTileQueries * (2 * s.wide + s.padded + 2 * s.line);
   return out;
 }
 
@@ -221,10 +222,10 @@ void attention_forward(const AttentionArgs<T>& args, const AttentionTask& task, 
       if (columns == 0) continue;
       const bool fresh = begin <= mask(first).low;
       const Seen<T> seen{all.top + i, all.sums + i * kW, all.values + i * size.padded};
-      score_product<T>(rows, columns, dim, queries + i * dim, keys, scores, size.line, spans);
+      score_product<T, true>(rows, columns, dim, queries + i * dim, kHigh<T>, keys, scores, size.line, spans);
       softmax_tile<T>(size, mask, first, rows, begin, end, spans, args.scale * kLog2e<T>, fresh, scores, seen);
-      span_product<T, false>(rows, size.padded, scores, size.line, values, size.keys * kBroad<T>, seen.values,
-                             size.padded, spans, !fresh);
+      span_product<T, false>(rows, size.padded, scores, size.line, values, kBroad<T>, size.keys * kBroad<T>,
+                             seen.values, size.padded, spans, !fresh);
     }
   }
   const GroupRows<T, T*> out(args.out.data, args.out.stride, args, task);

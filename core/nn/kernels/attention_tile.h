@@ -74,32 +74,32 @@ inline void micro_rows(int64_t rows, int64_t k, const T* a, int64_t lda, const T
   }
 }
 
-// C [rows, columns of the tile's span] = A B. A in panels of kHigh rows, B in panels [k, kBroad]; spans[i] are the
-// columns that row tile i needs; whole vectors are written.
-template <class T>
-inline void score_product(int64_t rows, int64_t columns, int64_t k, const T* a, const T* b, T* c, int64_t ldc,
-                          const Span* spans) {
+// C [rows, columns of the tile's span] = A B. A in panels of kHigh rows when kDense, else in rows that lie lda apart; B
+// in panels [k, kBroad]; spans[i] are the columns that row tile i needs; whole vectors are written.
+template <class T, bool kDense>
+inline void score_product(int64_t rows, int64_t columns, int64_t k, const T* a, int64_t lda, const T* b, T* c,
+                          int64_t ldc, const Span* spans) {
   constexpr int kW = kWidth<T>;
   for (int64_t j = 0; j < columns; j += kBroad<T>, b += k * kBroad<T>) {
     for (int64_t i = 0; i < rows; i += kTall) {
       const Span span = spans[i / kTall];
       const bool left = span.low < j + kW && span.high > j, right = span.low < j + 2 * kW && span.high > j + kW;
-      const T* tile = a + i / kHigh<T> * kHigh<T> * k + i % kHigh<T>;
+      const T* tile = kDense ? a + i / kHigh<T> * kHigh<T> * k + i % kHigh<T> : a + i * lda;
       if (left && right) {
-        micro_rows<T, 2, true>(rows - i, k, tile, kHigh<T>, b, kBroad<T>, c + i * ldc + j, ldc, false);
+        micro_rows<T, 2, kDense>(rows - i, k, tile, lda, b, kBroad<T>, c + i * ldc + j, ldc, false);
       } else if (left || right) {
         const int64_t shift = left ? 0 : kW;
-        micro_rows<T, 1, true>(rows - i, k, tile, kHigh<T>, b + shift, kBroad<T>, c + i * ldc + j + shift, ldc, false);
+        micro_rows<T, 1, kDense>(rows - i, k, tile, lda, b + shift, kBroad<T>, c + i * ldc + j + shift, ldc, false);
       }
     }
   }
 }
 
-// C [rows, columns] (+)= A B over the k of spans[i]. B in panels [k, kBroad] that lie `step` apart. A row tile starts
-// at a + i * lda, or, when kDense, at a + i with lda between its k.
+// C [rows, columns] (+)= A B over the k of spans[i]. Rows of B lie ldb apart, its panels of kBroad columns `step`. A
+// row tile starts at a + i * lda, or, when kDense, at a + i with lda between its k.
 template <class T, bool kDense>
-inline void span_product(int64_t rows, int64_t columns, const T* a, int64_t lda, const T* b, int64_t step, T* c,
-                         int64_t ldc, const Span* spans, bool accumulate) {
+inline void span_product(int64_t rows, int64_t columns, const T* a, int64_t lda, const T* b, int64_t ldb, int64_t step,
+                         T* c, int64_t ldc, const Span* spans, bool accumulate) {
   constexpr int kW = kWidth<T>;
   for (int64_t j = 0; j < columns; j += kBroad<T>, b += step) {
     for (int64_t i = 0; i < rows; i += kTall) {
@@ -108,11 +108,9 @@ inline void span_product(int64_t rows, int64_t columns, const T* a, int64_t lda,
       if (k == 0 && accumulate) continue;
       const T* tile = kDense ? a + i + span.low * lda : a + i * lda + span.low;
       if (columns - j > kW) {
-        micro_rows<T, 2, kDense>(rows - i, k, tile, lda, b + span.low * kBroad<T>, kBroad<T>, c + i * ldc + j, ldc,
-                                 accumulate);
+        micro_rows<T, 2, kDense>(rows - i, k, tile, lda, b + span.low * ldb, ldb, c + i * ldc + j, ldc, accumulate);
       } else {
-        micro_rows<T, 1, kDense>(rows - i, k, tile, lda, b + span.low * kBroad<T>, kBroad<T>, c + i * ldc + j, ldc,
-                                 accumulate);
+        micro_rows<T, 1, kDense>(rows - i, k, tile, lda, b + span.low * ldb, ldb, c + i * ldc + j, ldc, accumulate);
       }
     }
   }
