@@ -152,7 +152,9 @@ class Comparison {
   void number(double a, double b, const std::string& where) {
     note(a == b ? 0 : std::abs(a - b) / std::max(std::abs(a), 1e-9), where);
   }
-  void tensors(const Tensors& a, const Tensors& b, const Tensors* exact, const std::string& where) {
+  // `exact`: the truth, if it is known; `another`: a like a, added in another order.
+  void tensors(const Tensors& a, const Tensors& b, const Tensors* exact, const Tensors* another,
+               const std::string& where) {
     LOOM_CHECK(a.size() == b.size(), where, ": ", a.size(), " tensors against ", b.size());
     std::map<std::string, double> squares;
     for (const auto& [name, x] : a) squares[unit_of(name)] += x.to(at::kDouble).pow(2).sum().item<double>();
@@ -162,7 +164,10 @@ class Comparison {
       ++worst_.tensors;
       const double floor = 1e-6 * std::sqrt(squares[unit_of(name)]);
       double difference = relative(x, found->second, floor);
-      const double noise = exact == nullptr ? 0 : kNoise * relative(x, exact->at(name), floor);
+      double noise = exact == nullptr ? 0 : relative(x, exact->at(name), floor);
+      if (exact != nullptr && another != nullptr)
+        noise = std::max(noise, relative(another->at(name), exact->at(name), floor));
+      noise *= kNoise;
       if (difference > tolerance(at::kFloat) && noise > tolerance(at::kFloat)) {
         difference *= tolerance(at::kFloat) / noise;
         ++worst_.by_noise;
@@ -251,24 +256,35 @@ RunRecord run_reference(const ModelSpec& spec, BindChoice bind, const RunData& d
   return run_plans(spec, bind, {}, data, plans);
 }
 
-Difference compare(const RunRecord& reference, const RunRecord& run, const RunRecord* exact) {
+RunRecord run_in_two(const ModelSpec& spec, BindChoice bind, const RunData& data, uint64_t seed) {
+  bind.recompute = bind.always_slab = false;
+  LayoutChoice layout;
+  layout.microbatches = 2;
+  layout.seed = seed;
+  return run_plans(spec, bind, layout, data, random_plans(spec, bind, layout, data));
+}
+
+Difference compare(const RunRecord& reference, const RunRecord& run, const RunRecord* exact, const RunRecord* another) {
   LOOM_CHECK(reference.steps.size() == run.steps.size(), "runs of unequal length");
   Comparison comparison(reference);
   const bool single = !reference.steps.empty() && !reference.steps[0].gradients.empty() &&
                       reference.steps[0].gradients.begin()->second.scalar_type() == at::kFloat;
   for (size_t s = 0; s < reference.steps.size(); ++s) {
     const StepRecord &a = reference.steps[s], &b = run.steps[s];
-    const StepRecord* c = exact == nullptr ? nullptr : &exact->steps[s];
     const std::string at = concat("step ", s + 1, ", ");
+    const auto tensors = [&](Tensors StepRecord::*which, const char* words) {
+      const auto of = [&](const RunRecord* record) { return record == nullptr ? nullptr : &(record->steps[s].*which); };
+      comparison.tensors(a.*which, b.*which, of(exact), of(another), at + words);
+    };
     comparison.number(a.loss, b.loss, at + "loss");
     for (const auto& [name, value] : a.interior) {
       const auto found = b.interior.find(name);
       comparison.number(value, found == b.interior.end() ? 0 : found->second, concat(at, "interior loss ", name));
     }
-    comparison.tensors(a.states, b.states, c == nullptr ? nullptr : &c->states, at + "state");
+    tensors(&StepRecord::states, "state");
     if (single && s > 0) continue;
-    comparison.tensors(a.gradients, b.gradients, c == nullptr ? nullptr : &c->gradients, at + "gradient");
-    comparison.tensors(a.weights, b.weights, c == nullptr ? nullptr : &c->weights, at + "weight");
+    tensors(&StepRecord::gradients, "gradient");
+    tensors(&StepRecord::weights, "weight");
   }
   return comparison.take();
 }

@@ -42,6 +42,8 @@ std::vector<StepPlan> random_plans(const ModelSpec& spec, const BindChoice& bind
                                    const RunData& data);
 // The same data on one rank in one microbatch, without recompute.
 RunRecord run_reference(const ModelSpec& spec, BindChoice bind, const RunData& data);
+// The same on one rank in two microbatches.
+RunRecord run_in_two(const ModelSpec& spec, BindChoice bind, const RunData& data, uint64_t seed);
 
 // What one rank does with one microbatch of a plan; samples of which it holds nothing are not even shown to it.
 ModelBatch rank_batch(const StepPlan& plan, size_t microbatch, const std::vector<PreparedSample>& samples,
@@ -59,9 +61,11 @@ struct Difference {
   int64_t by_noise = 0;  // judged by their own rounding
 };
 // `exact`, for float32: the reference in float64. Two results cannot agree better than each agrees with the exact one
-// (a bias gradient is a sum that cancels), so a difference counts in multiples of the reference's own error where that
-// is above the tolerance / kNoise.
-Difference compare(const RunRecord& reference, const RunRecord& run, const RunRecord* exact = nullptr);
+// (a bias gradient is a sum that cancels), so a difference counts in multiples of one rank's own error where that is
+// above the tolerance / kNoise: the largest of the reference's and that of `another` run of one rank, which adds in
+// another order.
+Difference compare(const RunRecord& reference, const RunRecord& run, const RunRecord* exact = nullptr,
+                   const RunRecord* another = nullptr);
 inline constexpr double kNoise = 4;
 inline double tolerance(at::ScalarType dtype) { return dtype == at::kDouble ? 1e-10 : 2e-5; }
 

@@ -182,7 +182,8 @@ void check_parity(const ParityCase& parity, const std::string& name, Exercised& 
       BindChoice exact = parity.bind;
       exact.dtype = at::kDouble;
       const RunRecord doubles = run_reference(*parity.spec, exact, data);
-      difference = compare(reference, run, &doubles);
+      const RunRecord another = run_in_two(*parity.spec, parity.bind, data, parity.data.seed);
+      difference = compare(reference, run, &doubles, &another);
     }
     EXPECT_LE(difference.worst, tolerance(parity.bind.dtype)) << difference.where;
     double& worst = single ? sum.worst_float : sum.worst_double;
