@@ -7,12 +7,13 @@ readonly purpose=${1:-build}
 readonly torch_version=2.13.0
 
 packages=(cmake g++ make binutils ninja-build ccache mold libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev
-  libboost-dev zlib1g-dev libpcre2-dev libopencv-core-dev libopencv-imgproc-dev libopencv-imgcodecs-dev)
+  libboost-dev zlib1g-dev libpcre2-dev libopencv-core-dev libopencv-imgproc-dev libopencv-imgcodecs-dev
+  libgloo-dev)
 case "$purpose" in
   build) ;;
   demo) packages+=(dataset-fashion-mnist) ;;
   test)
-    packages+=(dataset-fashion-mnist libgtest-dev python3)
+    packages+=(dataset-fashion-mnist libgtest-dev openmpi-bin python3)
     [ -n "${OMNILOOM_TEST_PYTHON:-}" ] || packages+=(python3-venv)
     ;;
   bench)

@@ -66,6 +66,7 @@ class Recorded {
 class Alone final : public Communicator {
  public:
   Alone() : Communicator(0, 1) {}
+  std::unique_ptr<Communicator> sibling(std::string_view) override { return std::make_unique<Alone>(); }
   void set_timeout(double) override {}
   double timeout() const override { return 0; }
 
@@ -73,30 +74,14 @@ class Alone final : public Communicator {
   Pending do_exchange(std::string_view, const std::vector<Message>&, const std::vector<Message>&) override {
     return {};  // whoever calls has checked that there is nobody to talk to
   }
-  void count(CommKind, int64_t, int64_t) override {}
+  void count(CommKind, std::string_view, int64_t, int64_t) override {}
 };
 
 }  // namespace
 
-const char* comm_kind_name(CommKind kind) {
-  switch (kind) {
-    case CommKind::all_gather:
-      return "all_gather";
-    case CommKind::reduce_scatter:
-      return "reduce_scatter";
-    case CommKind::all_reduce:
-      return "all_reduce";
-    case CommKind::exchange:
-      return "exchange";
-    case CommKind::barrier:
-      return "barrier";
-    case CommKind::broadcast:
-      return "broadcast";
-  }
-  return "unknown";
-}
-
 Communicator::~Communicator() = default;
+
+void Communicator::fail(const std::string&) {}
 
 int64_t Communicator::bytes_sent() const {
   int64_t bytes = 0;
@@ -105,18 +90,21 @@ int64_t Communicator::bytes_sent() const {
 }
 
 void Communicator::reset_counts() {
-  if (!counts_.empty()) counts_.clear();
+  if (counts_.empty()) return;
+  counts_.clear();
+  traffic_.clear();
 }
 
-void Communicator::count(CommKind kind, int64_t calls, int64_t bytes) {
-  CommCount& entry = counts_[kind];
-  entry.calls += calls;
-  entry.bytes += bytes;
+void Communicator::count(CommKind kind, std::string_view what, int64_t calls, int64_t bytes) {
+  for (CommCount* entry : {&counts_[kind], &traffic_[site_of(kind, what)]}) {
+    entry->calls += calls;
+    entry->bytes += bytes;
+  }
 }
 
 Pending Communicator::post(CommKind kind, std::string_view what, const std::vector<Message>& sends,
                            const std::vector<Message>& receives) {
-  count(kind, 0, bytes_of(sends));
+  count(kind, what, 0, bytes_of(sends));
   if (sends.empty() && receives.empty()) return {};
   const Recorded record(what);
   auto posted = std::make_shared<Pending>(do_exchange(what, sends, receives));
@@ -160,7 +148,7 @@ Pending Communicator::gather_parts(CommKind kind, std::string_view what, const R
     if (group[i] != rank_) {
       sends.push_back({group[i], own});
       receives.push_back({group[i], slice});
-    } else if (slice.data_ptr() != own.data_ptr()) {
+    } else if (slice.const_data_ptr() != own.const_data_ptr()) {
       slice.copy_(own);
     }
   }
@@ -188,7 +176,7 @@ Tensor Communicator::scattered_sum(CommKind kind, std::string_view what, const R
 Pending Communicator::all_gather(std::string_view what, const RankGroup& group, const Tensor& mine, const Tensor& out) {
   check_group(what, group);
   check_parts(what, "out", out, "mine", mine, group);
-  count(CommKind::all_gather, 1, 0);
+  count(CommKind::all_gather, what, 1, 0);
   return gather_parts(CommKind::all_gather, what, group, mine, out);
 }
 
@@ -197,7 +185,7 @@ void Communicator::reduce_scatter_add(std::string_view what, const RankGroup& gr
   check_group(what, group);
   check_parts(what, "in", in, "sum", sum, group);
   const c10::NoGradGuard no_grad;
-  count(CommKind::reduce_scatter, 1, 0);
+  count(CommKind::reduce_scatter, what, 1, 0);
   const Tensor total = scattered_sum(CommKind::reduce_scatter, what, group, in);
   if (fault(Fault::averaged_gradients)) total.div_(static_cast<double>(group.size()));
   sum.view(-1).add_(total);
@@ -207,7 +195,7 @@ void Communicator::all_reduce(std::string_view what, const RankGroup& group, con
   check_group(what, group);
   check_tensor(what, "values", values);
   const c10::NoGradGuard no_grad;
-  count(CommKind::all_reduce, 1, 0);
+  count(CommKind::all_reduce, what, 1, 0);
   if (group.size() == 1) return;
   const Tensor flat = values.view(-1);
   const int64_t size = static_cast<int64_t>(group.size()), n = flat.numel();
@@ -226,20 +214,20 @@ void Communicator::all_reduce(std::string_view what, const RankGroup& group, con
   }
   const Tensor total = scattered_sum(CommKind::all_reduce, what, group, padded);
   gather_parts(CommKind::all_reduce, what, group, total, padded).wait();
-  if (padded.data_ptr() != flat.data_ptr()) flat.copy_(padded.narrow(0, 0, n));
+  if (padded.const_data_ptr() != flat.const_data_ptr()) flat.copy_(padded.narrow(0, 0, n));
 }
 
 Pending Communicator::exchange(std::string_view what, const std::vector<Message>& sends,
                                const std::vector<Message>& receives) {
   check_messages(what, "sends to", sends);
   check_messages(what, "receives from", receives);
-  count(CommKind::exchange, 1, 0);
+  count(CommKind::exchange, what, 1, 0);
   return post(CommKind::exchange, what, sends, receives);
 }
 
 void Communicator::barrier(std::string_view what, const RankGroup& group) {
   check_group(what, group);
-  count(CommKind::barrier, 1, 0);
+  count(CommKind::barrier, what, 1, 0);
   std::vector<Message> sends;
   for (const int member : group) {
     if (member != rank_) sends.push_back({member, at::empty({0}, at::kByte)});
@@ -251,7 +239,7 @@ std::string Communicator::broadcast(std::string_view what, const RankGroup& grou
   check_group(what, group);
   LOOM_CHECK(index_in(group, root) >= 0, "'", what, "': the root, rank ", root, ", is no member of the group ",
              text_of(group));
-  count(CommKind::broadcast, 1, 0);
+  count(CommKind::broadcast, what, 1, 0);
   const auto from_root = [&](const Tensor& tensor) {
     std::vector<Message> sends, receives;
     if (rank_ != root) receives.push_back({root, tensor});

@@ -3,7 +3,8 @@
 // weights"), so that a peer that is late, lost or elsewhere is reported by name. Collectives of a pair of ranks are
 // matched in the order in which they are started, and their names are compared: two ranks that disagree fail at once
 // with both names instead of exchanging wrong bytes. Sums are added in rank order, so all ranks get the same bits.
-// Tensors are contiguous. One thread per rank calls; CommError carries everything that goes wrong.
+// Tensors are contiguous, and stay as they are until the result was waited for. One thread per rank calls; work of
+// another thread takes a sibling. CommError carries everything that goes wrong.
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -14,18 +15,10 @@
 #include <vector>
 
 #include "core/base/tensor.h"
+#include "core/comm/traffic.h"
 #include "core/mesh/rank_group.h"
 
 namespace loom {
-
-enum class CommKind { all_gather = 1, reduce_scatter, all_reduce, exchange, barrier, broadcast };
-
-const char* comm_kind_name(CommKind kind);  // "all_gather"
-
-struct CommCount {
-  int64_t calls = 0;
-  int64_t bytes = 0;  // that this rank sent to other ranks
-};
 
 struct Message {
   int peer = 0;
@@ -60,6 +53,9 @@ class Communicator {
 
   int rank() const { return rank_; }
   int world() const { return world_; }
+  // The same ranks with a queue of their own, for one other thread (`name`: "checkpoint"). All ranks call it together,
+  // each from the thread that owns this communicator, which must outlive the sibling.
+  virtual std::unique_ptr<Communicator> sibling(std::string_view name) = 0;
 
   // out [group size * n] becomes the members' `mine` [n] in group order. `mine` may be this rank's part of `out`.
   Pending all_gather(std::string_view what, const RankGroup& group, const Tensor& mine, const Tensor& out);
@@ -78,18 +74,23 @@ class Communicator {
   virtual void set_timeout(double seconds) = 0;
   virtual double timeout() const = 0;
 
+  // This rank cannot go on, for a reason of its own: the others fail with these words instead of missing it.
+  virtual void fail(const std::string& words);
+
   // Since the last reset. A call over a group of one counts as a call of no bytes.
   const std::map<CommKind, CommCount>& counts() const { return counts_; }
   int64_t bytes_sent() const;  // over all kinds
+  // The same by axis and component, too.
+  const Traffic& traffic() const { return traffic_; }
   void reset_counts();
 
  protected:
-  // The one primitive of a transport: posts all sends and returns; the receives are filled when the result is waited
-  // for. `sends` may be changed by the caller as soon as the call returns.
+  // The one primitive of a transport: posts all sends and receives and returns. When the result was waited for, the
+  // receives are filled and the sends may be changed.
   virtual Pending do_exchange(std::string_view what, const std::vector<Message>& sends,
                               const std::vector<Message>& receives) = 0;
-  // Adds to counts().
-  virtual void count(CommKind kind, int64_t calls, int64_t bytes);
+  // Adds to counts() and traffic().
+  virtual void count(CommKind kind, std::string_view what, int64_t calls, int64_t bytes);
 
  private:
   Pending post(CommKind kind, std::string_view what, const std::vector<Message>& sends,
@@ -103,10 +104,11 @@ class Communicator {
 
   int rank_, world_;
   std::map<CommKind, CommCount> counts_;
+  Traffic traffic_;
 };
 
 // A world of one rank: every collective is a copy or nothing. It keeps no state, counts included, so it belongs to the
-// process and any thread may use it.
+// process and any thread may use it, and is its own kind of sibling.
 Communicator& alone();
 
 // Sets a timeout for a scope.

