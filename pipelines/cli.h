@@ -17,6 +17,7 @@ void add_generate_command(CLI::App& root, Command& run);
 void add_check_command(CLI::App& root, Command& run);
 void add_plan_command(CLI::App& root, Command& run);
 void add_env_command(CLI::App& root, Command& run);
+void add_checkpoint_commands(CLI::App& root, Command& run);
 // The parts of `omniloom data`.
 void add_data_check_command(CLI::App& data, Command& run);
 void add_data_preview_command(CLI::App& data, Command& run);

@@ -43,18 +43,18 @@ void check_device(const Recipe& recipe) {
                   "expected auto, cpu, cuda or cuda:N, found '", text, "'");
 }
 
-c10::Device choose_device(const Recipe& recipe, int ranks) {
+c10::Device choose_device(const Recipe& recipe, int ranks, int local) {
   check_device(recipe);
   const ConfigValue& value = asked(recipe);
   const std::string& text = value.as_string();
   const c10::Device cpu(c10::DeviceType::CPU);
-  if (!is_gpu(text)) return text == "auto" && ranks == 1 && gpu_count() > 0 ? gpu(0) : cpu;
+  if (!is_gpu(text)) return text == "auto" && ranks == 1 && gpu_count() > 0 ? gpu(local % gpu_count()) : cpu;
   const std::string support = gpu_support();
   LOOM_CHECK_USER(!support.empty(), said_at(value), "'", text,
                   "', but this Omniloom was built without CUDA; expected auto or cpu");
   LOOM_CHECK_USER(ranks == 1, said_at(value), "'", text, "', but ranks that are threads of one process compute on the ",
                   "cpu; expected auto or cpu");
-  const int count = gpu_count(), index = gpu_index(text);
+  const int count = gpu_count(), index = text == "cuda" && count > 0 ? local % count : gpu_index(text);
   LOOM_CHECK_USER(count > 0, said_at(value), "'", text, "', but no GPU answers (", support,
                   " is built in); expected auto or cpu");
   LOOM_CHECK_USER(index < count, said_at(value), "'", text, "', but the last GPU here is cuda:", count - 1);

@@ -11,9 +11,10 @@ namespace loom {
 
 // UserError unless train.device is auto, cpu, cuda or cuda:N; whether there is such a GPU is not asked.
 void check_device(const Recipe& recipe);
-// The device of a rank that is one of `ranks` in this process. UserError when it is not to be had. auto = the first GPU
-// if one answers, else the CPU. A GPU is in use by the calling thread from then on.
-c10::Device choose_device(const Recipe& recipe, int ranks);
+// The device of a rank that is one of `ranks` in this process, whose first rank is `local` on its machine. UserError
+// when it is not to be had. auto and cuda = the GPU of that number (rank modulo GPUs), auto = the CPU where none
+// answers. A GPU is in use by the calling thread from then on.
+c10::Device choose_device(const Recipe& recipe, int ranks, int local = 0);
 
 // "NVIDIA H200 (cuda:0)", "cpu".
 std::string device_text(c10::Device device);

@@ -1,5 +1,6 @@
 #include "pipelines/job.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <mutex>
 #include <string_view>
@@ -90,20 +91,28 @@ Job make_job(const std::string& recipe_file, const std::vector<std::string>& ove
 }
 
 Job make_dry_job(const std::string& recipe_file, const std::vector<std::string>& overrides) {
+  return make_dry_job(recipe_file, overrides, alone());
+}
+
+Job make_dry_job(const std::string& recipe_file, const std::vector<std::string>& overrides, Communicator& comm) {
   Job job = read_job(recipe_file, overrides);
+  if (comm.world() > 1) job.layout = read_layout(job.recipe, comm.world());
   job.device = c10::Device(c10::DeviceType::Meta);
-  construct(job, nullptr);
+  construct(job, comm.world() == 1 ? nullptr : &comm);
   return job;
 }
 
-Job make_job(const std::string& recipe_file, const std::vector<std::string>& overrides, Communicator& comm) {
+Job make_job(const std::string& recipe_file, const std::vector<std::string>& overrides, Communicator& comm,
+             const RankPlace& place) {
   static std::mutex one_at_a_time;
   const std::lock_guard<std::mutex> turn(one_at_a_time);
   Job job = read_job(recipe_file, overrides);
   job.layout = read_layout(job.recipe, comm.world());
-  job.threads = threads_per_rank(job.recipe, comm.world());
-  if (comm.world() == 1) at::set_num_threads(job.threads);  // of several, each thread has been given its own number
-  job.device = choose_device(job.recipe, comm.world());
+  job.place = place;
+  const int threads_here = place.world > 1 ? 1 : comm.world();  // ranks of this process
+  job.threads = threads_per_rank(job.recipe, std::max(threads_here, place.local_world));
+  if (threads_here == 1) at::set_num_threads(job.threads);  // of several, each thread has been given its own number
+  job.device = choose_device(job.recipe, threads_here, place.local_rank);
   construct(job, comm.world() == 1 ? nullptr : &comm);
   return job;
 }

@@ -9,6 +9,7 @@
 
 #include "core/base/thread_pool.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/comm/rank_place.h"
 #include "core/data/loader.h"
 #include "core/data/preparer.h"
 #include "core/data/source.h"
@@ -33,6 +34,7 @@ struct Job {
   WorldLayout layout;
   c10::Device device{c10::DeviceType::CPU};  // where the model is; Meta in a dry run
   int threads = 1;                           // compute threads of this rank
+  RankPlace place{};                         // of a rank with a process of its own
 
   std::vector<std::shared_ptr<Source>> sources(const char* list) const;  // "train" or "eval"
 };
@@ -41,10 +43,15 @@ struct Job {
 // the number of compute threads.
 Job make_job(const std::string& recipe_file, const std::vector<std::string>& overrides);
 // The same for this rank of several, under the recipe's layout. Ranks that are threads of one process construct one
-// after another: plugins are opened and their factories called by one thread at a time.
-Job make_job(const std::string& recipe_file, const std::vector<std::string>& overrides, Communicator& comm);
+// after another: plugins are opened and their factories called by one thread at a time. `place` is that of a rank with
+// a process of its own.
+Job make_job(const std::string& recipe_file, const std::vector<std::string>& overrides, Communicator& comm,
+             const RankPlace& place = {});
 // For one rank, with a model of tensors without memory: it can be planned, not trained. Made in no time for any size.
 Job make_dry_job(const std::string& recipe_file, const std::vector<std::string>& overrides);
+// The same for this rank of several, under the recipe's layout; a DryCommunicator lets it be planned without the
+// others.
+Job make_dry_job(const std::string& recipe_file, const std::vector<std::string>& overrides, Communicator& comm);
 // Only reads and validates.
 Job read_job(const std::string& recipe_file, const std::vector<std::string>& overrides);
 // What train.threads means for each of `ranks` on this machine: the number asked for, or an equal share of the cores.

@@ -10,6 +10,7 @@ namespace loom {
 namespace {
 
 constexpr double kMostRanks = 1 << 20;
+constexpr double kLongestWait = 1e6;
 
 void add_shard(Schema& s) {
   s.integer("shard", 0, {0, kMostRanks},
@@ -60,6 +61,16 @@ Schema parallel_schema() {
   s.map_of("encoders", encoder, "by modality");
   s.map_of("connectors", connector, "by modality");
   s.section("backbone", backbone, "the language model");
+  s.choice(
+      "gather", "pass", {"pass", "step"},
+      "when shared weights are gathered: for every pass of a unit, or once per step, which holds them all in memory");
+  s.choice(
+      "reduce", "microbatch", {"microbatch", "step"},
+      "when gradients of shared weights are reduced: after each microbatch, or once per step, which holds them whole");
+  const WorldOptions usual;
+  s.number("timeout", usual.timeout, {1, kLongestWait}, "seconds that a rank waits for another one that is alive");
+  s.number("lost_after", usual.patience, {1, kLongestWait},
+           "seconds without a sign of life after which a rank counts as lost");
   return s;
 }
 
@@ -95,6 +106,15 @@ WorldLayout read_layout(const Recipe& recipe, int world) {
   layout.backbone.shard = read_size(backbone, "shard", world, shard_words);
   layout.backbone.sp = read_size(backbone, "sp", world, "the ranks of a lane are");
   return layout;
+}
+
+WorldOptions read_patience(const Recipe& recipe) {
+  WorldOptions options;
+  const ConfigValue* parallel = recipe.tree.find("parallel");
+  if (parallel == nullptr || !parallel->is_map()) return options;
+  options.timeout = parallel->get_number("timeout");
+  options.patience = parallel->get_number("lost_after");
+  return options;
 }
 
 void check_splits(const Recipe& recipe, const WorldLayout& layout, const BoundComponent& backbone) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/nn/attention.h"
 #include "core/parallel/memory_meter.h"
 #include "core/train/trainer.h"
 #include "pipelines/build_model.h"
@@ -96,20 +97,36 @@ PlanRow row_of(BoundComponent& component, int64_t all_state, int64_t all_trainab
   return row;
 }
 
-// Memory of one microbatch; operations per unit of it.
-TrainingPlan dry_run(const Job& job, const LoadedStep& microbatch, std::optional<bool> recompute = std::nullopt) {
-  install_memory_meter();
-  const int64_t others = memory_use(c10::DeviceType::Meta).live;
-  const std::unique_ptr<MultimodalModel> model =
-      build_model(job.recipe, job.tokenizer->vocab_size(), *job.plugins,
-                  {.device = c10::Device(at::kMeta), .recompute = recompute});
-  const std::unique_ptr<Optimizer> optimizer = make_optimizer(read_optimizer(job.recipe.train()), model->buffers());
-  Trainer trainer(*model, *optimizer, {});
-  StepMeter meter(*model);
-  trainer.step(microbatch);
-  meter.restart();
-  trainer.step(microbatch);
+// The model, optimizer and trainer of a dry run.
+struct DryRun {
+  DryRun(const Job& job, std::optional<bool> recompute, Communicator* comm)
+      : others(metered_live()),
+        model(build_model(job.recipe, job.tokenizer->vocab_size(), *job.plugins,
+                          {.comm = comm,
+                           .layout = comm != nullptr ? job.layout : WorldLayout{},
+                           .device = c10::Device(at::kMeta),
+                           .recompute = recompute})),
+        optimizer(make_optimizer(read_optimizer(job.recipe.train()), model->buffers())),
+        trainer(*model, *optimizer, {}),
+        meter(*model) {}
 
+  TrainingPlan memory();
+
+  int64_t others;  // bytes of other dry models
+  std::unique_ptr<MultimodalModel> model;
+  std::unique_ptr<Optimizer> optimizer;
+  Trainer trainer;
+  StepMeter meter;
+
+ private:
+  static int64_t metered_live() {
+    install_memory_meter();
+    return memory_use(c10::DeviceType::Meta).live;
+  }
+};
+
+// What the meter saw since its last restart.
+TrainingPlan DryRun::memory() {
   TrainingPlan plan;
   plan.units = units_of(meter);
   const PeakMoment& peak = meter.peak();
@@ -121,6 +138,8 @@ TrainingPlan dry_run(const Job& job, const LoadedStep& microbatch, std::optional
     const auto kept = peak.kept.find(row.component);
     if (kept != peak.kept.end()) row.activations += kept->second;
     if (peak.in_action && peak.component == row.component) row.activations += peak.transient;
+    // It may have freed what the bridge had made; that is the last row's.
+    row.activations = std::max<int64_t>(row.activations, 0);
     plan.weights += row.weights;
     plan.gradients += row.gradients;
     plan.rows.push_back(std::move(row));
@@ -138,6 +157,16 @@ TrainingPlan dry_run(const Job& job, const LoadedStep& microbatch, std::optional
   rest.activations = plan.activations();
   for (const PlanRow& row : plan.rows) rest.activations -= row.activations;
   plan.rows.push_back(std::move(rest));
+  return plan;
+}
+
+// Memory of one microbatch; operations per unit of it.
+TrainingPlan dry_run(const Job& job, const LoadedStep& microbatch, std::optional<bool> recompute = std::nullopt) {
+  DryRun run(job, recompute, nullptr);
+  run.trainer.step(microbatch);
+  run.meter.restart();
+  run.trainer.step(microbatch);
+  TrainingPlan plan = run.memory();
   for (const PlacedSample& placed : microbatch.plan.microbatches.front().samples) {
     const Verdict& verdict = microbatch.plan.samples[static_cast<size_t>(placed.sample)];
     plan.tokens += verdict.tokens;
@@ -202,5 +231,31 @@ TrainingPlan plan_training(const Job& job, const PlanBatch& batch) {
 }
 
 TrainingPlan plan_training(const Job& job) { return plan_training(job, usual_batch(job)); }
+
+RankPlan plan_rank(const Job& job, Communicator& comm, const std::vector<LoadedStep>& steps,
+                   std::optional<bool> recompute) {
+  LOOM_CHECK(!steps.empty(), "a rank is planned for no step");
+  DryRun run(job, recompute, &comm);
+  run.trainer.step(steps.front());
+  run.meter.restart();
+  RankPlan out;
+  Operations before;
+  for (const LoadedStep& step : steps) {
+    comm.reset_counts();
+    run.trainer.step(step);
+    const Operations now = run.meter.total();
+    out.steps.push_back(
+        {comm.traffic(), {now.products - before.products, now.attention - before.attention, now.again - before.again}});
+    before = now;
+  }
+  for (const UnitWork& unit : run.meter.units()) {
+    for (const AttentionSpec& spec : unit.attention) {
+      FewestHeads& fewest = out.heads[unit.component];
+      if (fewest.heads == 0 || spec.heads < fewest.heads) fewest = {spec.heads, spec.kv_heads};
+    }
+  }
+  out.plan = run.memory();
+  return out;
+}
 
 }  // namespace loom

@@ -1,11 +1,13 @@
 #pragma once
 // What a training step needs, before and without running it: the same trainer, model, tape and optimizer run a step on
-// tensors without memory, while the meters count. One rank.
+// tensors without memory, while the meters count. One rank, alone or of several (plan_world.h).
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/comm/communicator.h"
 #include "core/model/step_meter.h"
 #include "pipelines/job.h"
 #include "pipelines/plan_batch.h"
@@ -52,5 +54,27 @@ TrainingPlan plan_training(const Job& job, const PlanBatch& batch);
 TrainingPlan plan_training(const Job& job);
 // Its memory alone: neither operations nor what would lower the peak.
 TrainingPlan plan_memory(const Job& job, const PlanBatch& batch);
+
+// What one rank of several sends and computes in a step.
+struct RankStep {
+  Traffic traffic;
+  Operations work;
+};
+
+// The fewest heads that a component's attention has.
+struct FewestHeads {
+  int64_t heads = 0, kv_heads = 0;
+};
+
+struct RankPlan {
+  TrainingPlan plan;            // memory, at the peak of all steps; without what batches and operations say
+  std::vector<RankStep> steps;  // parallel to the steps
+  std::map<std::string, FewestHeads> heads;  // by component; those that attended
+};
+
+// One rank of the job's layout, which holds the contents of these steps that are its own. `comm` moves nothing
+// (core/comm/dry.h).
+RankPlan plan_rank(const Job& job, Communicator& comm, const std::vector<LoadedStep>& steps,
+                   std::optional<bool> recompute = std::nullopt);
 
 }  // namespace loom

@@ -17,13 +17,6 @@ Tensor meta_rows(int64_t rows, int64_t width) {
   return at::empty({rows, width}, at::TensorOptions(at::kFloat).device(at::kMeta));
 }
 
-LoadedStep without_values(LoadedStep step) {
-  for (PreparedSample& sample : step.samples) {
-    for (Tensor& media : sample.media) media = meta_rows(media.size(0), media.size(1));
-  }
-  return step;
-}
-
 int64_t encoder_rows(const StepPlan& plan, const std::vector<PlacedItem>& items) {
   int64_t rows = 0;
   for (const PlacedItem& item : items)
@@ -97,6 +90,14 @@ std::vector<MediaInfo> usual_media(const Job& job, const std::string& modality) 
   return out;
 }
 
+// Where an invented item may be divided over ranks.
+std::vector<int64_t> cuts_of(const Job& job, const ItemPlace& place) {
+  const ModalityUse& use = job.preparer->options().modalities.at(place.modality);
+  if (!use.divisible) return {};
+  const ItemLayout layout = use.encoder->layout(place.meta);
+  return layout.whole ? std::vector<int64_t>{} : legal_cuts(layout, use.outputs, use.merge);
+}
+
 }  // namespace
 
 std::optional<ItemPlace> guess_item(const Job& job, const std::string& modality) {
@@ -122,7 +123,7 @@ PreparedSample plan_sample(const Job& job, std::vector<ItemPlace> items, int64_t
   for (ItemPlace& place : items) {
     const bool in_text = place.begin >= 0;
     place.begin = in_text ? tokens : -1;
-    place.cuts.clear();
+    place.cuts = cuts_of(job, place);
     tokens += in_text ? place.slots : 0;
     out.media.push_back(meta_rows(place.meta.tokens, job.model->encoder(place.modality).media_width()));
   }
@@ -135,6 +136,46 @@ PreparedSample plan_sample(const Job& job, std::vector<ItemPlace> items, int64_t
   out.verdict.tokens = tokens;
   out.verdict.supervised = supervised;
   out.verdict.items = std::move(items);
+  return out;
+}
+
+LoadedStep without_values(LoadedStep step) {
+  for (PreparedSample& sample : step.samples) {
+    for (Tensor& media : sample.media) media = meta_rows(media.size(0), media.size(1));
+  }
+  return step;
+}
+
+FullLane full_lane(const Job& job, int64_t budget) {
+  FullLane out;
+  std::vector<ItemPlace> items;
+  for (const std::string& modality : job.model->modalities()) {
+    const std::optional<ItemPlace> item = guess_item(job, modality);
+    LOOM_CHECK_USER(item.has_value(), job.recipe.file, ": encoders.", modality,
+                    " takes none of the usual sizes of items, so that no batch can be invented; plan needs the data "
+                    "(--batch-from-data)");
+    out.words += concat(out.words.empty() ? "" : ", ", item->meta.tokens, " rows per ", modality);
+    items.push_back(*item);
+  }
+  out.words = concat("invented, a full budget", out.words.empty() ? "" : "; ", out.words);
+  int64_t left = budget;
+  if (!items.empty()) {
+    out.kinds.push_back(plan_sample(job, items, kCaption, kCaption));
+    const int64_t tokens = out.kinds.front().verdict.tokens;
+    LOOM_CHECK_USER(tokens <= budget, job.recipe.file, ": a sample with one item of each modality has ", tokens,
+                    " tokens, data.budget is ", budget);
+    for (; left >= tokens; left -= tokens) out.order.push_back(0);
+  }
+  if (left >= 2) {
+    out.order.push_back(out.kinds.size());
+    out.kinds.push_back(plan_sample(job, {}, left - 1, left - 1));
+  }
+  return out;
+}
+
+Verdict numbered(const PreparedSample& sample, size_t number) {
+  Verdict out = sample.verdict;
+  out.sample = out.position = number;
   return out;
 }
 
@@ -151,34 +192,17 @@ PlanBatch batch_from_step(const LoadedStep& step) {
 
 PlanBatch synthetic_batch(const Job& job, int64_t budget) {
   if (budget == 0) budget = job.recipe.data().get_int("budget");
-  std::vector<ItemPlace> items;
-  std::string words;
-  for (const std::string& modality : job.model->modalities()) {
-    const std::optional<ItemPlace> item = guess_item(job, modality);
-    LOOM_CHECK_USER(item.has_value(), job.recipe.file, ": encoders.", modality,
-                    " takes none of the usual sizes of items, so that no batch can be invented; plan needs the data "
-                    "(--batch-from-data)");
-    words += concat(words.empty() ? "" : ", ", item->meta.tokens, " rows per ", modality);
-    items.push_back(*item);
-  }
+  const FullLane lane = full_lane(job, budget);
   LoadedStep step;
   std::vector<Verdict> verdicts;
-  const auto add = [&](PreparedSample sample) {
-    sample.verdict.sample = sample.verdict.position = verdicts.size();
-    verdicts.push_back(sample.verdict);
-    step.samples.push_back(std::move(sample));
-  };
-  int64_t left = budget;
-  if (!items.empty()) {
-    const PreparedSample sample = plan_sample(job, items, kCaption, kCaption);
-    LOOM_CHECK_USER(sample.verdict.tokens <= budget, job.recipe.file, ": a sample with one item of each modality has ",
-                    sample.verdict.tokens, " tokens, data.budget is ", budget);
-    for (; left >= sample.verdict.tokens; left -= sample.verdict.tokens) add(sample);
+  for (const size_t kind : lane.order) {
+    step.samples.push_back(lane.kinds[kind]);
+    verdicts.push_back(numbered(lane.kinds[kind], verdicts.size()));
+    step.samples.back().verdict = verdicts.back();
   }
-  if (left >= 2) add(plan_sample(job, {}, left - 1, left - 1));
   const auto samples = static_cast<double>(verdicts.size());
   step.plan = make_step_plan(1, std::move(verdicts), budget, 0);
-  PlanBatch out = batch_of({std::move(step)}, concat("invented, a full budget", words.empty() ? "" : "; ", words));
+  PlanBatch out = batch_of({std::move(step)}, lane.words);
   const BatchSize size = parse_batch(job.recipe.train().at("batch"));
   out.repeat =
       static_cast<double>(size.count) / (size.unit == BatchSize::Unit::tokens ? static_cast<double>(budget) : samples);

@@ -37,4 +37,15 @@ std::optional<ItemPlace> guess_item(const Job& job, const std::string& modality)
 // targets.
 PreparedSample plan_sample(const Job& job, std::vector<ItemPlace> items, int64_t text, int64_t supervised);
 
+// Invented samples that fill a budget: one item of every modality each, then text.
+struct FullLane {
+  std::vector<PreparedSample> kinds;
+  std::vector<size_t> order;  // of kinds
+  std::string words;
+};
+FullLane full_lane(const Job& job, int64_t budget);
+// The sample's verdict as that of sample `number` of a step.
+Verdict numbered(const PreparedSample& sample, size_t number);
+LoadedStep without_values(LoadedStep step);
+
 }  // namespace loom

@@ -1,7 +1,7 @@
-// `omniloom plan`: the table of what a training step needs, on one rank, and what would lower it.
+// `omniloom plan`: the table of what a training step needs, on one rank or the largest of several, and what would lower
+// it.
 #include <cstdio>
 #include <memory>
-#include <set>
 
 #include <unistd.h>
 
@@ -10,14 +10,15 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/comm/dry.h"
 #include "pipelines/cli.h"
 #include "pipelines/plan.h"
+#include "pipelines/plan_world_table.h"
 
 namespace loom {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Table = std::vector<std::vector<std::string>>;
 
 struct PlanFlags {
   std::string recipe;
@@ -25,35 +26,6 @@ struct PlanFlags {
   bool from_data = false, synthetic = false, units = false, json = false;
   std::vector<std::string> overrides;
 };
-
-std::string bytes_text(int64_t bytes) { return bytes == 0 ? "-" : human_bytes(static_cast<double>(bytes)); }
-
-std::string flops_text(double flops) {
-  if (flops == 0) return "-";
-  static constexpr const char* kUnits[] = {"", "K", "M", "G", "T", "P", "E"};
-  size_t unit = 0;
-  for (; flops >= 999.95 && unit + 1 < std::size(kUnits); ++unit) flops /= 1000;
-  char number[32];
-  std::snprintf(number, sizeof number, "%.*f", flops < 9.995 && unit > 0 ? 2 : 1, flops);
-  return concat(number, " ", kUnits[unit], "FLOP");
-}
-
-// Columns as wide as their widest cell: the first to the left, numbers to the right.
-void print(const Table& table) {
-  std::vector<size_t> widths;
-  for (const auto& row : table) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], utf8_columns(row[c]));
-  }
-  for (const auto& row : table) {
-    std::string line;
-    for (size_t c = 0; c < row.size(); ++c) {
-      const std::string blank(widths[c] - utf8_columns(row[c]), ' ');
-      line += c == 0 ? row[c] + blank : "  " + blank + row[c];
-    }
-    std::printf("%s\n", line.c_str());
-  }
-}
 
 int64_t machine_memory() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGE_SIZE));
@@ -83,17 +55,6 @@ Table rows_table(const TrainingPlan& plan) {
   return table;
 }
 
-Table units_table(const TrainingPlan& plan) {
-  Table table{{"unit", "count", "forward", "attention", "backward", "attention", "again"}};
-  for (const PlanUnits& u : plan.units) {
-    if (u.component.empty()) continue;
-    table.push_back({u.component + "." + u.units, std::to_string(u.count), flops_text(u.forward.model()),
-                     flops_text(u.forward.attention), flops_text(u.backward.model()), flops_text(u.backward.attention),
-                     flops_text(u.forward.again + u.backward.again)});
-  }
-  return table;
-}
-
 void print_plan(const Job& job, const TrainingPlan& plan, bool units) {
   std::printf("%s · 1 rank · %s · recompute %s\n", job.recipe.name().c_str(),
               job.recipe.train().get_string("precision").c_str(),
@@ -101,36 +62,16 @@ void print_plan(const Job& job, const TrainingPlan& plan, bool units) {
   std::printf("batch   %s: %s of %s tokens in %s sample%s, %s supervised\n\n", plan.batch.c_str(),
               with_commas(plan.tokens).c_str(), with_commas(plan.budget).c_str(), with_commas(plan.samples).c_str(),
               plan.samples == 1 ? "" : "s", with_commas(plan.supervised).c_str());
-  print(rows_table(plan));
-  if (units) {
-    std::printf("\none microbatch\n");
-    print(units_table(plan));
-  }
-  std::vector<std::string> parts;
-  const auto part = [&](const char* name, int64_t bytes) {
-    if (bytes > 0) parts.push_back(concat(name, " ", human_bytes(static_cast<double>(bytes))));
-  };
-  part("weights", plan.weights);
-  part("gathered weights", plan.gathered);
-  part("gradients", plan.gradients);
-  part("optimizer", plan.optimizer);
-  part("kept activations", plan.kept);
-  part("transient", plan.transient);
-  part("batch", plan.batch_bytes);
-  part("tables", plan.tables);
+  print_table(rows_table(plan));
+  if (units) print_units(plan, "one microbatch");
   std::printf("\npeak    %s in the %s: %s\n", human_bytes(static_cast<double>(plan.peak)).c_str(), plan.peak_at.c_str(),
-              join(parts, ", ").c_str());
+              peak_parts(plan).c_str());
   std::printf(
       "work    %s per step (a multiply-add is two, causal attention counted once, nothing counted again); %s done\n",
       flops_text(plan.step.model()).c_str(), flops_text(plan.step.hardware()).c_str());
   std::vector<std::string> knobs;
-  const auto knob = [&](const std::string& setting, const std::optional<int64_t>& peak) {
-    if (!peak.has_value() || *peak >= plan.peak) return;
-    knobs.push_back(concat(setting, " -> ", human_bytes(static_cast<double>(*peak)), " (saves ",
-                           human_bytes(static_cast<double>(plan.peak - *peak)), ")"));
-  };
-  knob("train.recompute=true", plan.recomputed_peak);
-  knob(concat("data.budget=", plan.budget / 2), plan.half_budget_peak);
+  add_knob(plan, "train.recompute=true", plan.recomputed_peak, knobs);
+  add_knob(plan, concat("data.budget=", plan.budget / 2), plan.half_budget_peak, knobs);
   if (!knobs.empty()) std::printf("lower   %s\n", join(knobs, " · ").c_str());
   if (plan.full_budget_peak.has_value()) {
     std::printf("worst   %s if microbatches were full (%s tokens, invented)\n",
@@ -185,9 +126,29 @@ void print_json(const Job& job, const TrainingPlan& plan) {
   std::printf("%s\n", out.dump(2).c_str());
 }
 
+void plan_several(const PlanFlags& flags) {
+  DryCommunicator first(0, flags.world);
+  const Job job = make_dry_job(flags.recipe, flags.overrides, first);
+  const WorldBatch batch = flags.from_data   ? world_batch_from_data(job)
+                           : flags.synthetic ? synthetic_world_batch(job)
+                                             : usual_world_batch(job);
+  const WorldPlan result = plan_world(job, batch);
+  if (flags.json) {
+    std::printf("%s\n", world_plan_json(job, result).c_str());
+    return;
+  }
+  print_world_plan(job, result);
+  if (flags.units) print_units(result.plan, concat("rank ", result.largest, ", the steps that were run"));
+}
+
 int plan(const PlanFlags& flags) {
-  LOOM_CHECK_USER(flags.world == 1, "--world ", flags.world, ": plans of several ranks are not made yet; expected 1");
+  LOOM_CHECK_USER(flags.world >= 1 && flags.world <= kMostPlannedRanks, "--world ", flags.world, ": expected 1 to ",
+                  kMostPlannedRanks, " ranks");
   LOOM_CHECK_USER(!flags.from_data || !flags.synthetic, "--batch-from-data goes without --synthetic");
+  if (flags.world > 1) {
+    plan_several(flags);
+    return 0;
+  }
   const Job job = make_dry_job(flags.recipe, flags.overrides);
   const TrainingPlan result = flags.from_data   ? plan_training(job, batch_from_data(job))
                               : flags.synthetic ? plan_training(job, synthetic_batch(job))
@@ -207,7 +168,11 @@ void add_plan_command(CLI::App& root, Command& run) {
       "plan", "memory and operations of a training step, per component, before and without running it");
   const auto flags = std::make_shared<PlanFlags>();
   command->add_option("recipe", flags->recipe, "recipe.yaml")->required();
-  command->add_option("--world", flags->world, "ranks; 1 so far")->capture_default_str();
+  command
+      ->add_option("--world", flags->world,
+                   "ranks under the recipe's `parallel` section, none of which is started: memory of the largest rank "
+                   "and what it sends")
+      ->capture_default_str();
   command->add_flag("--batch-from-data", flags->from_data,
                     "plan for the first steps of data.train or fail; by default "
                     "they are used if they can be read");

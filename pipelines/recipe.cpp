@@ -172,6 +172,7 @@ Schema recipe_schema() {
   Schema checkpoint;
   checkpoint.integer("every", 200, {0, kMany}, "steps between checkpoints; 0 = only at the end");
   checkpoint.integer("keep", 3, {0, kMany}, "newest checkpoints that stay; 0 = all");
+  checkpoint.boolean("async", true, "write while training goes on, from a copy in host memory");
   s.section("checkpoint", checkpoint, "saving");
   s.section("parallel", parallel_schema(), "how each component lies on several ranks");
   return s;

@@ -97,8 +97,12 @@ void RunObserver::print_head() {
   std::vector<std::string> remarks;
   const bool gpu = job_.device.is_cuda();
   if (!gpu && !this_machine().native_bf16) remarks.push_back("no native bf16");
-  const std::string ranks = alone() ? concat("1 rank · ", device_text(job_.device), ", ", threads)
-                                    : concat(job_.layout.world, " ranks (loopback) · cpu, ", threads, " each");
+  const std::string kind = job_.place.world == 1               ? "loopback"
+                           : job_.place.launcher == "omniloom" ? "processes"
+                                                               : job_.place.launcher;
+  const std::string ranks =
+      alone() ? concat("1 rank · ", device_text(job_.device), ", ", threads)
+              : concat(job_.layout.world, " ranks (", kind, ") · ", device_text(job_.device), ", ", threads, " each");
   log_info("omniloom ", kVersion, " · ", ranks, ", ", precision,
            remarks.empty() ? "" : " (" + join(remarks, "; ") + ")");
   log_info("model   ", model_line(job_));

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "core/checkpoint/parts.h"
+#include "core/checkpoint/checkpoint.h"
 #include "pipelines/job.h"
 
 namespace loom {
@@ -36,23 +36,19 @@ RunState counters_of(const Json& extra, int64_t step) {
 
 }  // namespace
 
-void save_run(const std::string& run, int64_t keep, const RunState& state, MultimodalModel& model, Optimizer& optimizer,
-              const StepLoader* loader) {
-  Communicator& comm = model.comm();
-  // Writing takes as long as the disk takes; a rank that fails is noticed all the same.
-  const ScopedTimeout patience(comm, 0);
-  const std::vector<NamedTensor> tensors = gather_tensors(comm, all_tensors(model, optimizer));
-  if (comm.rank() == 0) {
-    Json extra;
+RunSaver::RunSaver(const std::string& run, const WriterOptions& options, MultimodalModel& model, Optimizer& optimizer)
+    : model_(model), optimizer_(optimizer), writer_(model.comm(), run, options) {}
+
+void RunSaver::save(const RunState& state, const StepLoader* loader) {
+  Json extra = Json::object();
+  if (model_.comm().rank() == 0) {
     extra["counters"] = {{"train_seconds", state.train_seconds},
                          {"tokens", state.tokens},
                          {"samples", state.samples},
-                         {"optimizer_steps", optimizer.steps()}};
+                         {"optimizer_steps", optimizer_.steps()}};
     extra["loader"] = Json::parse(loader->state().json());
-    save_checkpoint(run, state.step, tensors, extra.dump());
-    prune_checkpoints(run, keep);
   }
-  comm.barrier("checkpoint: on disk", world_group(comm.world()));
+  writer_.save(state.step, all_tensors(model_, optimizer_), extra.dump());
 }
 
 RunState read_run_state(const std::string& checkpoint) {
@@ -61,7 +57,7 @@ RunState read_run_state(const std::string& checkpoint) {
 }
 
 RunState restore_run(const std::string& checkpoint, MultimodalModel& model, Optimizer& optimizer, StepLoader* loader) {
-  const Manifest manifest = load_checkpoint(checkpoint, all_tensors(model, optimizer));
+  const Manifest manifest = load_checkpoint(model.comm(), checkpoint, all_tensors(model, optimizer));
   model.weights_written();
   const Json extra = parse_extra(manifest, checkpoint);
   optimizer.set_steps(extra.at("counters").value("optimizer_steps", int64_t{0}));

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/checkpoint_writer.h"
 #include "core/data/loader.h"
 #include "core/model/multimodal_model.h"
 #include "core/train/optimizer.h"
@@ -18,13 +18,29 @@ struct RunState {
   int64_t samples = 0;
 };
 
-// Model, optimizer, loader and counters to run/checkpoints/step-N; then removes old ones. On several ranks all call it;
-// rank 0, which has the loader, writes, and the others wait until the checkpoint is on disk.
-void save_run(const std::string& run, int64_t keep, const RunState& state, MultimodalModel& model, Optimizer& optimizer,
-              const StepLoader* loader);
+// Saves model, optimizer, loader and counters to run/checkpoints/step-N while training goes on, and removes old ones.
+class RunSaver {
+ public:
+  // All ranks together, with the same options; `run` is rank 0's. The model and the optimizer must outlive it.
+  RunSaver(const std::string& run, const WriterOptions& options, MultimodalModel& model, Optimizer& optimizer);
+  // All ranks together; rank 0 has the loader. Waits for the save before, whose error it throws.
+  void save(const RunState& state, const StepLoader* loader);
+  // Throws the error of a save that has failed meanwhile. Once per step.
+  void poll() { writer_.poll(); }
+  // Waits until the checkpoint is on disk.
+  void finish() { writer_.finish(); }
+  const WriterStats& stats() const { return writer_.stats(); }
+
+ private:
+  MultimodalModel& model_;
+  Optimizer& optimizer_;
+  CheckpointWriter writer_;
+};
+
 // The counters alone, for commands that do not train.
 RunState read_run_state(const std::string& checkpoint);
-// Everything, to the bit, each rank its own parts, under whatever layout it was saved. `loader` is null but on rank 0.
+// Everything, to the bit, each rank its own parts, under whatever layout it was saved; all of the model's ranks
+// together. `loader` is null but on rank 0.
 RunState restore_run(const std::string& checkpoint, MultimodalModel& model, Optimizer& optimizer, StepLoader* loader);
 
 }  // namespace loom

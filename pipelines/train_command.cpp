@@ -1,11 +1,16 @@
 // `omniloom train`: its flags. The run itself is in training_run.
 #include <cstdlib>
 #include <memory>
+#include <optional>
 
 #include <CLI/CLI.hpp>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/comm/rank_place.h"
 #include "pipelines/cli.h"
+#include "pipelines/launcher.h"
+#include "pipelines/machine.h"
 #include "pipelines/training_run.h"
 
 namespace loom {
@@ -25,7 +30,19 @@ void check_profile(const TrainFlags& flags) {
   }
 }
 
-int check_and_train(TrainFlags flags) {
+// Said before there are ranks. A shell that is the one task of a Slurm step may start its own.
+void check_nproc(int count) {
+  LOOM_CHECK_USER(count >= 1 && count <= kMostProcesses, "--nproc ", count, ": expected a number of ranks from 1 to ",
+                  kMostProcesses);
+  const RankPlace place = place_from_environment();
+  LOOM_CHECK_USER(place.launcher == "alone" || (place.launcher == "slurm" && place.world == 1), "--nproc ", count, ": ",
+                  place.launcher, " has started this process as a rank; leave it out");
+  if (const int cores = this_machine().cores; count > cores)
+    log_warn("--nproc ", count, ": more ranks than the ", cores, cores == 1 ? " core" : " cores",
+             " of this machine; they will wait for each other");
+}
+
+int check_and_train(TrainFlags flags, std::optional<int> nproc) {
   if (flags.resume.empty() && flags.recipe.empty())
     throw UserError("train needs a recipe: omniloom train recipe.yaml, or --resume RUN");
   if (!flags.resume.empty() && (!flags.run.empty() || flags.replace))
@@ -42,6 +59,10 @@ int check_and_train(TrainFlags flags) {
   }
   // Kineto's own lines say nothing to people. Here, before there are threads.
   if (flags.profile) ::setenv("KINETO_LOG_LEVEL", "99", 0);
+  if (nproc.has_value()) {
+    check_nproc(*nproc);
+    if (*nproc > 1) return launch_ranks(*nproc, arguments_of_ranks());
+  }
   return train(flags);
 }
 
@@ -57,6 +78,9 @@ void add_train_command(CLI::App& root, Command& run) {
   command->add_flag("--replace", flags->replace, "empty the --run folder if it holds an earlier run");
   command->add_option("--loopback", flags->loopback,
                       "N ranks as threads of this process, to test and try layouts; not faster than one rank");
+  const auto nproc = std::make_shared<int>(1);
+  CLI::Option* processes = command->add_option("--nproc", *nproc, "N ranks as processes of this machine");
+  processes->excludes("--loopback");
   const auto profile = std::make_shared<std::string>(), profile_steps = std::make_shared<std::string>();
   CLI::Option* asked =
       command->add_flag("--profile", *profile,
@@ -68,9 +92,10 @@ void add_train_command(CLI::App& root, Command& run) {
     flags->overrides = command->remaining();
     flags->profile = asked->count() > 0;
     if (*profile != "true") flags->profile_file = *profile;  // "true" is the flag without a value
-    run = [flags, profile_steps] {
+    const std::optional<int> ranks = processes->count() > 0 ? std::optional<int>(*nproc) : std::nullopt;
+    run = [flags, ranks, profile_steps] {
       if (!profile_steps->empty()) flags->profile_steps = parse_profile_steps(*profile_steps);
-      return check_and_train(*flags);
+      return check_and_train(*flags, ranks);
     };
   });
 }

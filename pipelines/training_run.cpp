@@ -18,14 +18,16 @@
 #include "pipelines/parallel_section.h"
 #include "pipelines/plan.h"
 #include "pipelines/run_folder.h"
+#include "pipelines/world_run.h"
 
 namespace loom {
 
 std::string TrainFlags::recipe_file() const { return resume.empty() ? recipe : resolved_recipe_of(resume); }
 
-TrainingRun::TrainingRun(const TrainFlags& flags, Communicator& comm) : comm_(comm), resumed_(!flags.resume.empty()) {
+TrainingRun::TrainingRun(const TrainFlags& flags, Communicator& comm, const RankPlace& place)
+    : comm_(comm), resumed_(!flags.resume.empty()) {
   install_memory_meter();
-  job_ = make_job(flags.recipe_file(), flags.overrides, comm_);
+  job_ = make_job(flags.recipe_file(), flags.overrides, comm_, place);
   const ConfigValue& train = job_.recipe.train();
   steps_ = train.get_int("steps");
   if (const auto& range = flags.profile_steps; range.has_value())
@@ -37,7 +39,7 @@ TrainingRun::TrainingRun(const TrainFlags& flags, Communicator& comm) : comm_(co
   if (leader()) open_run(flags);
   feed_ = std::make_unique<StepFeed>(comm_, loader_.get(), job_.recipe.data().get_int("budget"), job_.layout);
   const ScopedTimeout patience(comm_, 0);  // ranks construct one after another
-  comm_.barrier("training: set-up", world_group(comm_.world()));
+  run_ = comm_.broadcast("training: set-up", world_group(comm_.world()), 0, run_);
   if (resumed_) restore();
   if (leader() && flags.profile) open_profile(flags);
   clock_ = std::make_unique<StepClock>(*job_.model);
@@ -95,7 +97,9 @@ int TrainingRun::run() {
     while (state_.step < steps_ && (first_.has_value() || !stopped())) one_step();
     if (profile_ != nullptr) profile_->finish();
     if (saved_ != state_.step) save();
+    if (saver_ != nullptr) saver_->finish();
   } catch (const std::exception& error) {
+    if (!leader() && saver_ != nullptr) saver_->poll();  // a save that failed is why the other ranks have left
     if (leader()) {
       try {
         observer_->end(state_, "failed", error.what(), *loader_);
@@ -157,6 +161,7 @@ void TrainingRun::one_step() {
   if (leader()) observer_->step_done(loaded.plan, stats, time, *loader_, state_);
   if (due(job_.recipe.eval().get_int("every"))) evaluate_together();
   if (leader()) observer_->end_step(*loader_);
+  if (saver_ != nullptr) saver_->poll();
   if (due(job_.recipe.checkpoint().get_int("every"))) save();
 }
 
@@ -192,12 +197,21 @@ void TrainingRun::evaluate_here() {
 }
 
 void TrainingRun::save() {
-  save_run(run_, job_.recipe.checkpoint().get_int("keep"), state_, *job_.model, *optimizer_, loader_.get());
+  const ConfigValue& checkpoint = job_.recipe.checkpoint();
+  if (saver_ == nullptr) {
+    const WriterOptions options{checkpoint.get_bool("async"), checkpoint.get_int("keep")};
+    saver_ = std::make_unique<RunSaver>(run_, options, *job_.model, *optimizer_);
+  }
+  saver_->save(state_, loader_.get());
   saved_ = state_.step;
   if (leader()) observer_->saved(*loader_);
 }
 
 int train(const TrainFlags& flags) {
+  const RankPlace place = place_from_environment();
+  LOOM_CHECK_USER(place.world == 1 || flags.loopback == 1, "--loopback ", flags.loopback, " goes without the ",
+                  place.world, " ranks that ", place.launcher, " has started");
+  if (place.world > 1) return train_in_world(flags, place);
   if (flags.loopback == 1) return TrainingRun(flags, alone()).run();
   int threads = 1;
   {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/comm/communicator.h"
+#include "core/comm/rank_place.h"
 #include "core/data/step_feed.h"
 #include "core/train/trainer.h"
 #include "pipelines/job.h"
@@ -32,12 +33,13 @@ struct TrainFlags {
 
 class TrainingRun {
  public:
-  // On all ranks together. The communicator must outlive the run.
-  TrainingRun(const TrainFlags& flags, Communicator& comm);
+  // On all ranks together. The communicator must outlive the run. `place` is that of a rank with a process of its own.
+  TrainingRun(const TrainFlags& flags, Communicator& comm, const RankPlace& place = {});
   // Trains to the end or until somebody asks to stop; returns the exit code.
   int run();
 
   const Job& job() const { return job_; }
+  const std::string& folder() const { return run_; }
   // What is shown of the run; null but on rank 0. Before run().
   RunObserver* observer() { return observer_.get(); }
 
@@ -66,8 +68,9 @@ class TrainingRun {
   std::unique_ptr<StepFeed> feed_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<RunSaver> saver_;                    // from the first save on
   std::vector<std::shared_ptr<Source>> eval_sources_;  // rank 0
-  std::string run_;                                    // rank 0
+  std::string run_;                                    // its folder
   std::unique_ptr<StepCost> cost_;                     // rank 0, from the first step on
   std::unique_ptr<StepProfile> profile_;               // rank 0, when asked for; outlives the clock
   std::unique_ptr<StepClock> clock_;
@@ -78,7 +81,8 @@ class TrainingRun {
   bool costed_ = false;
 };
 
-// Runs on flags.loopback ranks and returns the exit code. An error of any rank is thrown once.
+// Runs on flags.loopback ranks, or as the rank that launchers have made of this process, and returns the exit code. An
+// error of any rank of a loopback is thrown once.
 int train(const TrainFlags& flags);
 
 }  // namespace loom

@@ -51,7 +51,7 @@ StoredTensor parse_tensor(const std::string& where, const Json& entry, const std
 }  // namespace
 
 std::string manifest_json(const Manifest& manifest) {
-  Json root = {{"format", kFormat}, {"version", kVersion}, {"step", manifest.step}};
+  Json root = {{"format", kFormat}, {"version", kVersion}, {"step", manifest.step}, {"world", manifest.world}};
   root["files"] = Json::object();
   for (const auto& [name, file] : manifest.files)
     root["files"][name] = {{"bytes", file.bytes}, {"crc32", hex(file.crc32)}};
@@ -79,6 +79,7 @@ Manifest parse_manifest(const std::string& text, const std::string& path) {
                     kVersion);
     Manifest out;
     out.step = root.at("step").get<int64_t>();
+    out.world = root.value("world", 1);  // the first checkpoints were written by rank 0 alone
     for (const auto& [name, file] : root.at("files").items()) {
       // A name with a folder in it could point anywhere.
       LOOM_CHECK_USER(!name.empty() && name.find('/') == std::string::npos, path, ": file name ", quote_text(name),

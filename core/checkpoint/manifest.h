@@ -30,6 +30,7 @@ struct StoredFile {
 
 struct Manifest {
   int64_t step = 0;
+  int world = 1;  // ranks that saved it, for people
   std::map<std::string, StoredTensor> tensors;
   std::map<std::string, StoredFile> files;
   std::string extra = "{}";  // a JSON object: loader, schedule, counters, metrics

@@ -1,6 +1,6 @@
 #pragma once
-// Between tensors that lie in parts on many ranks and checkpoints that know whole tensors: which parts of a unit buffer
-// a rank holds, under global names, and bringing the parts of all ranks together on rank 0, which writes.
+// Between unit buffers, which know memory, and checkpoints, which know boxes of global tensors: which parts of a buffer
+// a rank holds, under global names; and the whole tensors, for whoever wants to look at them.
 #include <string>
 #include <vector>
 
@@ -17,7 +17,8 @@ void append_parts(const UnitBuffer& buffer, const Tensor& flat, const std::strin
                   std::vector<NamedTensor>& out);
 
 // The whole tensors on rank 0, nothing elsewhere; all ranks call it. Each counted part is sent once, as a message of
-// its own, straight into its place where the place is contiguous; what rank 0 holds whole is not copied.
+// its own, straight into its place where the place is contiguous; what rank 0 holds whole is not copied. Saving does
+// without it.
 std::vector<NamedTensor> gather_tensors(Communicator& comm, const std::vector<NamedTensor>& mine);
 
 }  // namespace loom

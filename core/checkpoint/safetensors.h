@@ -34,6 +34,9 @@ struct WrittenFile {
 WrittenFile write_safetensors(const std::string& path, const std::vector<KeyedTensor>& tensors,
                               const std::map<std::string, std::string>& metadata = {});
 
+// Reads an existing file of any kind from end to end, without keeping it in memory. UserError when it is missing.
+WrittenFile scan_file(const std::string& path);
+
 struct TensorInfo {
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> shape;
@@ -52,6 +55,9 @@ class SafetensorsReader {
   uint32_t crc32() const;  // of the whole file; reads all of it
   // Shares the mapping, which lives as long as the tensor; writing to it changes the copy in memory, never the file.
   Tensor tensor(const std::string& key) const;
+  // The pages of a tensor of this mapping may go: they are read from the file again when they are wanted again. Only
+  // for tensors that nobody has written to.
+  void forget(const Tensor& tensor) const;
 
  private:
   struct Mapping;

@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <ATen/ATen.h>
 
@@ -16,6 +15,7 @@
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/base/text.h"
+#include "core/checkpoint/checksum.h"
 #include "core/checkpoint/safetensors.h"
 
 namespace loom {
@@ -165,11 +165,40 @@ void SafetensorsReader::parse_header(std::string_view header, uint64_t data_byte
                   " by the header");
 }
 
+WrittenFile scan_file(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) {
+    const int error = errno;
+    if (error == ENOENT) throw UserError(path + ": no such file");
+    throw_file_error("open", path, error);
+  }
+  std::vector<unsigned char> buffer(size_t{1} << 20);
+  WrittenFile out;
+  ssize_t got = 0;
+  while ((got = ::read(descriptor, buffer.data(), buffer.size())) != 0) {
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) break;
+    out.crc32 = extend_crc32(out.crc32, buffer.data(), static_cast<size_t>(got));
+    out.bytes += got;
+  }
+  const int error = got < 0 ? errno : 0;
+  ::close(descriptor);
+  if (error != 0) throw_file_error("read", path, error);
+  return out;
+}
+
+void SafetensorsReader::forget(const Tensor& tensor) const {
+  constexpr uintptr_t kPage = 4096;
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+  const uintptr_t base = reinterpret_cast<uintptr_t>(mapping_->data);
+  if (begin < base || begin + tensor.nbytes() > base + mapping_->size) return;  // a copy
+  const uintptr_t from = (begin + kPage - 1) / kPage * kPage, to = (begin + tensor.nbytes()) / kPage * kPage;
+  if (to > from) ::madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
+}
+
 int64_t SafetensorsReader::bytes() const { return static_cast<int64_t>(mapping_->size); }
 
-uint32_t SafetensorsReader::crc32() const {
-  return static_cast<uint32_t>(::crc32_z(0, static_cast<const unsigned char*>(mapping_->data), mapping_->size));
-}
+uint32_t SafetensorsReader::crc32() const { return extend_crc32(0, mapping_->data, mapping_->size); }
 
 Tensor SafetensorsReader::tensor(const std::string& key) const {
   const auto found = tensors_.find(key);

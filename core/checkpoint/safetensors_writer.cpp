@@ -1,7 +1,6 @@
 // Streams header and tensors to the file, counting the checksum on the way, so that nothing is read back.
 #include <fcntl.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <ATen/ATen.h>
 
@@ -13,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/checkpoint/checksum.h"
 #include "core/checkpoint/safetensors.h"
 
 namespace loom {
@@ -44,8 +44,7 @@ class OutputFile {
   void write(std::string_view bytes) {
     while (!bytes.empty()) {
       const std::string_view chunk = bytes.substr(0, kChunk);
-      done_.crc32 = static_cast<uint32_t>(
-          ::crc32_z(done_.crc32, reinterpret_cast<const unsigned char*>(chunk.data()), chunk.size()));
+      done_.crc32 = extend_crc32(done_.crc32, chunk.data(), chunk.size());
       write_fully(descriptor_, chunk, path_);
       done_.bytes += static_cast<int64_t>(chunk.size());
       bytes.remove_prefix(chunk.size());

@@ -96,7 +96,9 @@ BoundComponent::BoundComponent(std::shared_ptr<Component> component, Declaration
                            decl.shape, whole_box(decl.shape)});
       }
       if (entries.empty()) continue;
-      UnitBuffer::Options buffer{trainable, options_.master, options_.compute, options_.always_slab, options_.device};
+      const UnitBuffer::Options buffer{
+          trainable,       options_.master,       options_.compute,       options_.always_slab,
+          options_.device, options_.keep_weights, options_.keep_gradients};
       buffers_.push_back(std::make_unique<UnitBuffer>(concat(name(), ".", declarations_.units[unit].name),
                                                       std::move(entries), buffer, sharding));
       for (size_t e = 0; e < buffers_.back()->params().size(); ++e) {

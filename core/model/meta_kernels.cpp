@@ -37,6 +37,11 @@ Tensor& index_select_out(const Tensor& self, int64_t dim, const Tensor& index, T
   return out;
 }
 
+// LibTorch's own takes another way for tensors without memory, which fails when no row was selected.
+Tensor index_select_backward(const Tensor& grad, IntArrayRef sizes, int64_t /*dim*/, const Tensor& /*index*/) {
+  return at::zeros(sizes, grad.options());
+}
+
 Tensor embedding_dense_backward(const Tensor& grad, const Tensor& indices, int64_t weights, int64_t /*padding*/,
                                 bool /*scale*/) {
   const Tensor rows = grad.contiguous(), ids = indices.contiguous();
@@ -135,6 +140,7 @@ void install_meta_kernels() {
     };
     add("index_select", "", &index_select);
     add("index_select", "out", &index_select_out);
+    add("index_select_backward", "", &index_select_backward);
     add("embedding_dense_backward", "", &embedding_dense_backward);
     add("native_layer_norm", "", &native_layer_norm);
     add("native_layer_norm_backward", "", &native_layer_norm_backward);

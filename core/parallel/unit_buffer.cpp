@@ -119,8 +119,8 @@ int64_t UnitBuffer::gathered_bytes() const {
 }
 
 int64_t UnitBuffer::slab_bytes() const {
-  const int64_t weights = in_place_ ? 0 : gathered_bytes();
-  if (!sharded() || !options_.trainable) return weights;
+  const int64_t weights = in_place_ || options_.keep_weights ? 0 : gathered_bytes();
+  if (!sharded() || !options_.trainable || options_.keep_gradients) return weights;
   return std::max(weights, gathered_bytes() / bytes_of(options_.compute) * bytes_of(options_.master));
 }
 
@@ -147,7 +147,8 @@ at::Tensor UnitBuffer::gradient_of(size_t entry) { return shaped(gradient(), ent
 
 void UnitBuffer::begin_gather(SlabPool& pool) {
   if (!slab_.defined()) {
-    slab_ = pool.acquire(gathered_bytes());
+    slab_ = options_.keep_weights ? at::empty({gathered_bytes()}, at::TensorOptions(at::kByte).device(options_.device))
+                                  : pool.acquire(gathered_bytes());
     gathered_.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(memory_of(slab_));
   }
   filled_generation_ = generation_;
@@ -168,7 +169,7 @@ void UnitBuffer::begin_gather(SlabPool& pool) {
 }
 
 void UnitBuffer::start_gather(SlabPool& pool) {
-  if (in_place_ || users_ > 0 || started_) return;
+  if (in_place_ || users_ > 0 || started_ || current()) return;
   begin_gather(pool);
 }
 
@@ -178,6 +179,7 @@ void UnitBuffer::gather(SlabPool& pool) {
     pending_.wait();
     started_ = false;
   }
+  if (!started_ && current()) return;
   if (!started_) begin_gather(pool);
   pending_.wait();
   started_ = false;
@@ -186,7 +188,7 @@ void UnitBuffer::gather(SlabPool& pool) {
 
 void UnitBuffer::release(SlabPool& pool) {
   LOOM_CHECK(users_ > 0, unit_, ": released more often than gathered");
-  if (--users_ > 0 || in_place_) return;
+  if (--users_ > 0 || in_place_ || options_.keep_weights) return;
   gathered_.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(c10::DataPtr(nullptr, options_.device));
   pool.release(std::exchange(slab_, {}));
 }
@@ -196,6 +198,11 @@ void UnitBuffer::make_gradient() {
   clear_padding(gradient_);
 }
 
+void UnitBuffer::make_kept_gradient() {
+  local_gradient_ = at::empty({gathered_.size(0)}, master_.options());
+  clear_padding(local_gradient_);
+}
+
 void UnitBuffer::make_local_gradient(SlabPool& pool) {
   if (local_gradient_.defined()) return;
   if (!sharded()) {
@@ -203,6 +210,7 @@ void UnitBuffer::make_local_gradient(SlabPool& pool) {
     local_gradient_ = gradient_;
     return;
   }
+  if (options_.keep_gradients) return make_kept_gradient();
   const int64_t elements = gathered_.size(0);
   gradient_slab_ = pool.acquire(elements * bytes_of(options_.master));
   local_gradient_ = typed(gradient_slab_, elements, options_.master);
@@ -253,22 +261,34 @@ void UnitBuffer::add_gradient(size_t param, const at::Tensor& gradient, SlabPool
   }
 }
 
+void UnitBuffer::reduce_over_shard() {
+  clear_unwritten(local_gradient_);
+  std::fill(written_.begin(), written_.end(), false);
+  sharding_.comm->reduce_scatter_add(unit_ + ": gradients", sharding_.shard, local_gradient_, gradient());
+}
+
 void UnitBuffer::reduce_gradient(SlabPool& pool) {
+  std::fill(contributed_.begin(), contributed_.end(), false);
+  if (sharded() && options_.keep_gradients) return;
   if (sharded()) {
     const bool contributes = local_gradient_.defined();
     make_local_gradient(pool);
     clear_unwritten(local_gradient_);
-    std::fill(written_.begin(), written_.end(), false);
     if (!contributes && fault(Fault::empty_rank_garbage)) local_gradient_.fill_(0.01);
-    sharding_.comm->reduce_scatter_add(unit_ + ": gradients", sharding_.shard, local_gradient_, gradient());
+    reduce_over_shard();
     pool.release(std::exchange(gradient_slab_, {}));
   }
   local_gradient_ = at::Tensor();
-  std::fill(contributed_.begin(), contributed_.end(), false);
 }
 
 void UnitBuffer::finish_gradient() {
-  if (!options_.trainable || sharding_.replicate.size() < 2 || fault(Fault::missing_replica_sum)) return;
+  if (!options_.trainable) return;
+  if (sharded() && options_.keep_gradients) {
+    if (!local_gradient_.defined()) make_kept_gradient();
+    reduce_over_shard();
+    local_gradient_ = at::Tensor();
+  }
+  if (sharding_.replicate.size() < 2 || fault(Fault::missing_replica_sum)) return;
   sharding_.comm->all_reduce(unit_ + ": gradients over replicas", sharding_.replicate, gradient());
 }
 

@@ -55,6 +55,8 @@ class UnitBuffer {
     at::ScalarType compute = at::kFloat;
     bool always_slab = false;  // copy into a slab even where the master could be used in place
     c10::Device device = c10::Device(c10::DeviceType::CPU);  // where all of it lies; Meta = sizes without memory
+    bool keep_weights = false;    // gathered once per generation instead of once per use; memory for the whole unit
+    bool keep_gradients = false;  // of whole parameters, summed over the passes of a step and reduced once
   };
 
   // `params` are whole parameters; offsets are assigned here.
@@ -95,10 +97,10 @@ class UnitBuffer {
   int64_t slab_bytes() const;  // largest piece of memory that it asks the pool for
   int64_t gathered_bytes() const;
 
-  // Gradients. Contributions of a pass are summed in local memory for whole parameters, then reduce-scattered into the
-  // gradient once, by all ranks of the group, whether they contributed or not; then, once per step, summed over
-  // replicas. Nothing is cleared ahead: a parameter's first contribution overwrites, and what never had one is cleared
-  // before it is read.
+  // Gradients. Contributions of a pass (of all passes of a step when they are kept) are summed in local memory for
+  // whole parameters, then reduce-scattered into the gradient once, by all ranks of the group, whether they contributed
+  // or not; then, once per step, summed over replicas. Nothing is cleared ahead: a parameter's first contribution
+  // overwrites, and what never had one is cleared before it is read.
   void zero_gradient();  // a new step
   // Where the caller adds one contribution, at once: the parameter's shape, master dtype.
   GradientPlace open_gradient(size_t param, SlabPool& pool);
@@ -109,6 +111,9 @@ class UnitBuffer {
  private:
   void own_entries(int64_t first);
   void begin_gather(SlabPool& pool);
+  bool current() const { return options_.keep_weights && slab_.defined() && filled_generation_ == generation_; }
+  void make_kept_gradient();
+  void reduce_over_shard();
   void make_local_gradient(SlabPool& pool);
   void make_gradient();
   void clear_padding(const at::Tensor& flat) const;

@@ -8,6 +8,8 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "core/base/file.h"
+#include "core/base/random.h"
 #include "core/base/text.h"
 #include "plugins/loader/builtin_table.h"
 
@@ -222,6 +224,17 @@ const ComponentSpec& PluginLoader::require(ComponentKind kind, const std::string
   const ComponentSpec* spec = find(kind, name, where, key, mistakes);
   if (spec == nullptr) throw UserError(mistakes.lines().front());
   return *spec;
+}
+
+std::vector<std::string> PluginLoader::builds() const {
+  std::vector<std::string> out;
+  for (const Loaded& plugin : loaded_) {
+    std::string line = plugin.descriptor.label();
+    if (!plugin.path.empty()) line += concat(" ", std::hex, hash_name(read_text(plugin.path)));
+    out.push_back(std::move(line));
+  }
+  std::sort(out.begin(), out.end());
+  return out;
 }
 
 std::vector<PluginStatus> PluginLoader::list() const {

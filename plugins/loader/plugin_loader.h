@@ -47,6 +47,8 @@ class PluginLoader {
 
   // Everything linked in or found, with its state.
   std::vector<PluginStatus> list() const;
+  // What each loaded plugin was built from, a line each: "vit 0.1.0 5f0c2a9e1b7d3388", in order of names.
+  std::vector<std::string> builds() const;
   std::string searched() const { return searched_text(places()); }
   // The file that brought a type, or "linked in".
   std::string owner(ComponentKind kind, const std::string& name) const { return registry_.owner(kind, name); }

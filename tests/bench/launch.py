@@ -14,6 +14,7 @@ import quiet  # noqa: E402
 import workload  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+RANKS, RANK_STEPS = 2, 6  # processes, and steps that each launch of them measures
 WARM = 2  # steps before the measured ones, on both sides
 
 
@@ -41,12 +42,12 @@ class Machine:
         self.foreign.append(meter.foreign())
         return done
 
-    def train(self, case, steps):
+    def train(self, case, steps, *more):
         """Lines of metrics.jsonl of a run, and what it printed."""
         with tempfile.TemporaryDirectory(prefix="omniloom-bench-") as folder:
             run = os.path.join(folder, "run")
             recipe = os.path.join(HERE, "recipes", case + ".yaml")
-            done = self.run([self.program, "train", recipe, "--run", run, f"train.steps={steps}", f"train.threads={self.threads}"])
+            done = self.run([self.program, "train", recipe, "--run", run, f"train.steps={steps}", f"train.threads={self.threads}", *more])
             if done.returncode != 0:
                 raise Failed((done.stderr + done.stdout)[-1500:])
             with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as lines:
@@ -65,6 +66,38 @@ class Machine:
     def peer(self, case, *flags):
         done = self.run([self.python, os.path.join(HERE, "peer.py"), "--case", case, "--threads", str(self.threads), "--warm", str(WARM), *flags])
         # A process that failed while it ended has told its numbers all the same.
+        lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+        if not lines:
+            raise Failed(done.stderr[-1500:])
+        return json.loads(lines[-1])
+
+    def our_ranks(self, *overrides):
+        """The language model on two processes of one thread each, two sequences each."""
+        steps, log = self.train("lm", WARM + RANK_STEPS, "--nproc", str(RANKS), "train.threads=1",
+                                f"data.budget={workload.SEQUENCE * workload.SEQUENCES // RANKS}", *overrides)
+        measured = steps[WARM:]
+        return {"useful": workload.useful_tokens("lm"), "seconds": [statistics.median(step["seconds"] for step in measured)],
+                "products": {}, "profiled": {}, "rss_peak": steps[-1]["rss_peak"], "log": log,
+                "wire": RANKS * statistics.mean(step["bytes_sent"] for step in measured)}
+
+    def our_silent_ranks(self):
+        """The same work by as many processes that do not know of each other."""
+        with tempfile.TemporaryDirectory(prefix="omniloom-bench-") as folder:
+            runs = [os.path.join(folder, str(rank)) for rank in range(RANKS)]
+            each = workload.SEQUENCES // RANKS
+            commands = [[self.program, "train", os.path.join(HERE, "recipes", "lm.yaml"), "--run", run, f"train.steps={WARM + RANK_STEPS}",
+                         "train.threads=1", f"train.batch={each} samples", f"data.budget={workload.SEQUENCE * each}"] for run in runs]
+            self.run(["/bin/sh", "-c", " & ".join(" ".join(f"'{word}'" for word in command) for command in commands) + " & wait"])
+            seconds = []
+            for run in runs:
+                with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as lines:
+                    seconds.append([json.loads(line)["seconds"] for line in lines][WARM:])
+        return {"useful": workload.useful_tokens("lm"), "seconds": [statistics.median(map(max, zip(*seconds)))], "products": {},
+                "profiled": {}, "rss_peak": 0, "wire": 0}
+
+    def peer_ranks(self, *flags):
+        done = self.run([self.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS), "--",
+                         os.path.join(HERE, "peer_ranks.py"), "--warm", str(WARM), "--steps", str(RANK_STEPS), *flags])
         lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
         if not lines:
             raise Failed(done.stderr[-1500:])

@@ -7,7 +7,9 @@ Ratios are always ours over the peer's."""
 import statistics
 
 TOKENS, NON_GEMM, MEMORY, START, RATE = "tokens_per_second", "non_gemm_seconds_per_step", "rss_peak", "start_to_step_1", "peak_rate"
-UNITS = {TOKENS: "tokens/s", NON_GEMM: "s", MEMORY: "bytes", START: "s", RATE: "FLOP/s"}
+WIRE = "wire_bytes_per_step"
+UNITS = {TOKENS: "tokens/s", NON_GEMM: "s", MEMORY: "bytes", START: "s", RATE: "FLOP/s", WIRE: "bytes"}
+FSDP, FSDP_KEEP, SILENT = "FSDP2", "FSDP2, no reshard", "ours without communication"
 EAGER, COMPILED = "transformers", "transformers, torch.compile"
 PEER_PIECES = {"composed": "ATen composition", "sdpa": "sdpa by segments"}  # last part of a benchmark's name: what it is
 PADDED, BY_LENGTH, PER_SEQUENCE = "transformers, padded", "transformers, by length", "transformers, per sequence"
@@ -29,6 +31,12 @@ AIMS = {
     ("mixture", MEMORY, None): ("<=", 0.7),
     ("lm", START, None): ("<=", 0.2),
     ("vlm", START, None): ("<=", 0.2),
+    ("2 ranks", TOKENS, FSDP): (">=", 1.3),
+    ("2 ranks, weights kept", TOKENS, FSDP_KEEP): (">=", 1.1),
+    ("2 ranks", TOKENS, SILENT): (">=", 0.92),
+    ("2 ranks, weights kept", TOKENS, SILENT): (">=", 0.92),
+    ("2 ranks", WIRE, FSDP): ("<=", 0.76),
+    ("2 ranks", MEMORY, FSDP): ("<=", 0.8),
     ("attention/ragged", "piece_seconds", None): ("<=", 1 / 1.5),
 }
 
@@ -83,9 +91,10 @@ def median_of(side, key):
 VALUES = {
     TOKENS: tokens_per_second,
     NON_GEMM: non_gemm_seconds,
-    MEMORY: lambda side: median_of(side, "rss_peak"),
+    MEMORY: lambda side: median_of(side, "rss_peak") or None,
     START: lambda side: median_of(side, "startup_seconds"),
     RATE: lambda side: median_of(side, "rate"),
+    WIRE: lambda side: median_of(side, "wire") or None,
 }
 
 

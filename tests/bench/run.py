@@ -15,7 +15,7 @@ import launch  # noqa: E402
 import make_data  # noqa: E402
 import rows  # noqa: E402
 
-PARTS = ("lm", "vlm", "mixture", "compile", "start", "pieces")
+PARTS = ("lm", "vlm", "mixture", "compile", "start", "ranks", "pieces")
 RUNS = 5
 CASE_METRICS = (rows.NON_GEMM, rows.TOKENS, rows.MEMORY)
 # Seconds of one launch on two cores of a common server, for the estimate that is printed first.
@@ -73,6 +73,15 @@ def contests(machine, parts):
             out.append(Contest(case, {f"start {case} ours": ("", lambda turn, case=case: machine.ours_start(case)),
                                       f"start {case} peer": (rows.EAGER, lambda turn, peer=peer_case: machine.peer(peer, "--start-only"))},
                                (rows.START,)))
+    if "ranks" in parts:
+        metrics = (rows.TOKENS, rows.WIRE, rows.MEMORY)
+        out.append(Contest("2 ranks", {"2 ranks ours": ("", lambda turn: machine.our_ranks()),
+                                       "2 ranks fsdp": (rows.FSDP, lambda turn: machine.peer_ranks()),
+                                       "2 ranks silent": (rows.SILENT, lambda turn: machine.our_silent_ranks())}, metrics))
+        out.append(Contest("2 ranks, weights kept",
+                           {"2 ranks ours kept": ("", lambda turn: machine.our_ranks("parallel.gather=step")),
+                            "2 ranks fsdp kept": (rows.FSDP_KEEP, lambda turn: machine.peer_ranks("--keep")),
+                            "2 ranks silent again": (rows.SILENT, lambda turn: machine.our_silent_ranks())}, metrics))
     if "pieces" in parts:
         out.append(Contest("gemm", {"rate ours": ("", lambda turn: machine.our_rate()),
                                     "rate peer": ("torch.matmul", lambda turn: machine.peer_rate())}, (rows.RATE,)))

@@ -96,6 +96,8 @@ std::unique_ptr<MultimodalModel> make_model(const ModelSpec& spec, const BindCho
     BindOptions o;
     o.master = o.compute = bind.dtype;
     o.always_slab = bind.always_slab;
+    o.keep_weights = bind.keep_weights;
+    o.keep_gradients = bind.keep_gradients;
     o.origin = "plugin 'zoo'";
     o.recompute = bind.recompute;
     o.frozen = spec.frozen;

@@ -36,6 +36,7 @@ struct BindChoice {
   at::ScalarType dtype = at::kDouble;
   bool recompute = false;
   bool always_slab = false;
+  bool keep_weights = false, keep_gradients = false;
   bool tied = true;
   double dropout = 0;
 };

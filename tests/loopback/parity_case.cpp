@@ -26,6 +26,7 @@ enum Place : size_t {
   kAccumulation,
   kSlab,
   kMix,
+  kKept,
 };
 
 constexpr int kWorlds[] = {2, 4}, kShards[] = {1, 2, 0}, kSps[] = {1, 2, 4};
@@ -49,7 +50,8 @@ std::vector<Factor> make_factors() {
           {"dropout", switches},
           {"accumulation", {"1", "2", "3"}},
           {"always_slab", switches},
-          {"mix", {"mixed", "sparse", "lopsided", "absent"}}};
+          {"mix", {"mixed", "sparse", "lopsided", "absent"}},
+          {"kept", {"nothing", "weights", "gradients", "both"}}};
 }
 
 bool has_encoder(const ModelSpec& spec, const std::string& modality, EncoderKind kind) {
@@ -153,6 +155,8 @@ ParityCase parity_case(const Combination& c, uint64_t seed) {
   out.bind.tied = c[kTied] == 1;
   out.bind.dropout = c[kDropout] == 1 ? 0.25 : 0;
   out.bind.always_slab = c[kSlab] == 1;
+  out.bind.keep_weights = c[kKept] % 2 == 1;
+  out.bind.keep_gradients = c[kKept] >= 2;
   out.data.seed = seed;
   out.data.mix = static_cast<Mix>(c[kMix] + 1);
   out.layout.world = kWorlds[c[kWorld]];

@@ -282,7 +282,6 @@ TEST(Plan, TheCommandPrintsATableOrJson) {
   EXPECT_EQ(json.code, 0);
   EXPECT_EQ(json.text.front(), '{');
   EXPECT_NE(json.text.find("\"with_recompute\""), std::string::npos) << json.text;
-  EXPECT_EQ(run_program_plan(recipe + " --world 2").code, 2);
   EXPECT_EQ(run_program_plan(recipe + " --batch-from-data").code, 2);
   EXPECT_EQ(run_program_plan(recipe + " train.lr=fast").code, 2);
 }

@@ -1,4 +1,4 @@
-"""Several ranks as threads: the layout does not change what is trained, runs resume under another number of ranks, and
+"""Several ranks as threads (processes.py: as processes): the layout does not change what is trained, runs resume under another number of ranks, and
 whatever goes wrong on any rank is one line and one exit code."""
 
 import json
@@ -14,7 +14,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import program  # noqa: E402
 
-HEAD = re.compile(r"omniloom 0|model  |layout  |data  |run  |resume  |step +[0-9]+/")  # what a run says anyway
+HEAD = re.compile(r"omniloom 0|warning: --nproc |model  |layout  |data  |run  |resume  |step +[0-9]+/")  # what a run says anyway
 
 
 def metrics(run):
@@ -30,7 +30,11 @@ def kept_up_to(run, step):
             os.remove(os.path.join(folder, name, "manifest.json"))
 
 
-class Loopback(unittest.TestCase):
+class Ranks:
+    """What must hold for ranks of any kind."""
+
+    flag = kind = ""
+
     def setUp(self):
         temp = program.temp_folder()
         self.addCleanup(temp.cleanup)
@@ -46,10 +50,10 @@ class Loopback(unittest.TestCase):
         return out, err
 
     def train(self, run, ranks, *overrides):
-        return self.ok("train", self.recipe, "--run", self.path(run), "--loopback", str(ranks), *overrides)[1]
+        return self.ok("train", self.recipe, "--run", self.path(run), self.flag, str(ranks), *overrides)[1]
 
     def resume(self, run, ranks, *overrides):
-        return self.ok("train", "--resume", self.path(run), "--loopback", str(ranks), *overrides)[1]
+        return self.ok("train", "--resume", self.path(run), self.flag, str(ranks), *overrides)[1]
 
     def fails(self, code, *needles, args):
         got, _, err = program.run(*args)
@@ -83,10 +87,11 @@ class Loopback(unittest.TestCase):
                           "parallel.backbone={sp: 2, shard: 2}"]),
             "long": (4, ["parallel.encoders.image={shard: 2, sp: 4}", "parallel.backbone={sp: 4, shard: 0}", "train.recompute=true"]),
             "small": (4, ["data.budget=24", "parallel.backbone.shard=2"]),
+            "kept": (4, ["data.budget=24", "parallel.gather=step", "parallel.reduce=step", "parallel.backbone.shard=2"]),
         }
         for run, (ranks, overrides) in layouts.items():
             err = self.train(run, ranks, *evaluated, *overrides)
-            self.assertIn(f"{ranks} ranks (loopback)", err)
+            self.assertIn(f"{ranks} ranks ({self.kind})", err)
             self.assertEqual(sum(line.startswith("layout ") for line in err.splitlines()), 3, err)
             self.assert_close(run, "one", ("loss", "grad_norm", "lr", "tokens", "supervised", "eval_loss", "exact_match", "eval_samples"))
             self.assertTrue(all(line["bytes_sent"] > 0 for line in metrics(self.path(run))), run)
@@ -126,7 +131,7 @@ class Loopback(unittest.TestCase):
     def test_interrupt_saves_and_resumes(self):
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
             run = self.path(str(code))
-            process = subprocess.Popen([program.PROGRAM, "train", self.recipe, "--run", run, "--loopback", "4",
+            process = subprocess.Popen([program.PROGRAM, "train", self.recipe, "--run", run, self.flag, "4",
                                         "train.steps=1000000", "checkpoint.every=0", "parallel.backbone.sp=2"],
                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
             deadline = time.monotonic() + 60
@@ -146,7 +151,7 @@ class Loopback(unittest.TestCase):
         settings = ("train.steps=80", "checkpoint.every=1", "checkpoint.keep=2", "parallel.backbone.shard=1")
         self.train("straight", 2, *settings)
         rng = random.Random(4)
-        arguments = ["train", self.recipe, "--run", self.path("killed"), "--loopback", "2", *settings]
+        arguments = ["train", self.recipe, "--run", self.path("killed"), self.flag, "2", *settings]
         kills = 0
         while kills < 5:
             process = subprocess.Popen([program.PROGRAM, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -154,7 +159,7 @@ class Loopback(unittest.TestCase):
             time.sleep(0.4 + 0.3 * rng.random())
             ended = process.poll()
             if os.path.isfile(self.path("killed/recipe.resolved.yaml")):
-                arguments = ["train", "--resume", self.path("killed"), "--loopback", "2"]
+                arguments = ["train", "--resume", self.path("killed"), self.flag, "2"]
             if ended is not None:
                 self.assertEqual(ended, 0)
                 break
@@ -173,7 +178,7 @@ class Loopback(unittest.TestCase):
         def bad(section, ranks):
             with open(self.path("bad.yaml"), "w", encoding="utf-8") as out:
                 out.write(f"{body}parallel:\n  {section}\n")
-            return ("train", self.path("bad.yaml"), "--run", self.path("run"), "--loopback", str(ranks))
+            return ("train", self.path("bad.yaml"), "--run", self.path("run"), self.flag, str(ranks))
 
         line = body.count("\n") + 2
         self.fails(2, f"bad.yaml:{line}:", "parallel.backbone.sp", "3", "the 4 ranks", "1, 2, 4", args=bad("backbone: {sp: 3}", 4))
@@ -190,19 +195,19 @@ class Loopback(unittest.TestCase):
             self.assertIn(f"bad.yaml:{line}:", err)
             self.assertIn(needle, err)
             self.assertEqual(len(err.splitlines()), 2, err)  # the mistake, and how many there are
-        for ranks in ("0", "-2", "65"):
-            self.fails(2, "--loopback", args=("train", self.recipe, "--loopback", ranks))
+        for ranks in ("0", "-2", "300"):
+            self.fails(2, self.flag, args=("train", self.recipe, self.flag, ranks))
 
     def test_help_names_the_flag(self):
         out, _ = self.ok("train", "--help")
-        self.assertIn("--loopback", out)
+        self.assertIn(self.flag, out)
 
     def test_an_error_of_many_ranks_is_told_once(self):
-        diverging = ("train", self.recipe, "--run", self.path("a"), "--loopback", "4", "train.precision=fp32", "train.lr=1e3",
+        diverging = ("train", self.recipe, "--run", self.path("a"), self.flag, "4", "train.precision=fp32", "train.lr=1e3",
                      "train.weight_decay=1e3", "train.clip=0", "train.warmup=0")
         self.fails(2, "is not finite", "the step was not taken", args=diverging)
-        self.fails(2, "budget", args=("train", self.recipe, "--run", self.path("b"), "--loopback", "4", "data.budget=8"))
-        self.fails(5, args=("train", self.recipe, "--run", self.path("recipe.yaml/run"), "--loopback", "2"))
+        self.fails(2, "budget", args=("train", self.recipe, "--run", self.path("b"), self.flag, "4", "data.budget=8"))
+        self.fails(5, args=("train", self.recipe, "--run", self.path("recipe.yaml/run"), self.flag, "2"))
 
     def test_a_plugin_that_throws_on_every_rank(self):
         bad = os.environ["OMNILOOM_BAD_PLUGINS"]
@@ -213,7 +218,11 @@ class Loopback(unittest.TestCase):
         with open(self.path("throws.yaml"), "w", encoding="utf-8") as out:
             out.write(body.replace(vit, "{plugin: throws_in_run}") + f"plugins: [\"{bad}/libthrows_in_run.omniloom.so\"]\n")
         self.fails(3, "throws_in_run", "encoders.image",
-                   args=("train", self.path("throws.yaml"), "--run", self.path("run"), "--loopback", "4"))
+                   args=("train", self.path("throws.yaml"), "--run", self.path("run"), self.flag, "4"))
+
+
+class Loopback(Ranks, unittest.TestCase):
+    flag, kind = "--loopback", "loopback"
 
 
 if __name__ == "__main__":

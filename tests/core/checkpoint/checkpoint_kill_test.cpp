@@ -19,6 +19,8 @@
 #include "core/base/log.h"
 #include "core/base/random.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/checkpoint_writer.h"
+#include "core/comm/loopback.h"
 #include "tests/core/checkpoint/files.h"
 
 extern char** environ;
@@ -29,6 +31,7 @@ namespace {
 using test::TempFolder;
 
 constexpr const char* kRunVariable = "OMNILOOM_TEST_KILLED_RUN";
+constexpr const char* kRanksVariable = "OMNILOOM_TEST_KILLED_RANKS";
 constexpr int kReportDescriptor = 17;
 constexpr int kTensors = 12;
 
@@ -41,29 +44,45 @@ std::vector<NamedTensor> tensors(int64_t step, int64_t round) {
   return out;
 }
 
-// Child: saves for ever. Every third step is saved twice, which replaces a folder.
+// What a rank of several has: its rows of all but the last tensor, which every rank has.
+std::vector<NamedTensor> parts_of(std::vector<NamedTensor> whole, int rank, int ranks) {
+  for (size_t i = 0; i + 1 < whole.size(); ++i) {
+    const int64_t rows = 4096 / ranks, first = rank * rows;
+    whole[i] = {whole[i].name, whole[i].tensor.narrow(0, first, rows), {4096}, Box{{first}, {rows}}};
+  }
+  return whole;
+}
+
+// Child: saves for ever. Every third step is saved twice, which replaces a folder. What is saved is spoilt as soon as
+// it may be.
 TEST(CheckpointKillChild, DISABLED_Saver) {
   const char* run = ::getenv(kRunVariable);
-  if (run == nullptr) GTEST_SKIP() << "only started by the test below";
+  if (run == nullptr) GTEST_SKIP() << "only started by the tests below";
   const std::optional<CheckpointInfo> newest = latest_checkpoint(run);
-  for (int64_t step = newest.has_value() ? newest->step : 1;; ++step) {
-    for (int64_t round = 1; round <= (step % 3 == 0 ? 2 : 1); ++round) {
-      save_checkpoint(run, step, tensors(step, round), concat("{\"round\":", round, "}"));
-      const int64_t report[2] = {step, round};
-      if (::write(kReportDescriptor, report, sizeof report) != sizeof report) return;
+  const int ranks = std::stoi(::getenv(kRanksVariable));
+  run_loopback(ranks, [&](Communicator& comm) {
+    CheckpointWriter writer(comm, run, {.keep = 3});
+    for (int64_t step = newest.has_value() ? newest->step : 1;; ++step) {
+      for (int64_t round = 1; round <= (step % 3 == 0 ? 2 : 1); ++round) {
+        const std::vector<NamedTensor> mine = parts_of(tensors(step, round), comm.rank(), ranks);
+        writer.save(step, mine, concat("{\"round\":", round, "}"));
+        for (const NamedTensor& tensor : mine) tensor.tensor.fill_(-1);
+        writer.finish();
+        const int64_t report[2] = {step, round};
+        if (comm.rank() == 0 && ::write(kReportDescriptor, report, sizeof report) != sizeof report) ::_exit(1);
+      }
     }
-    prune_checkpoints(run, 3);
-  }
+  });
 }
 
 class Saver {
  public:
-  explicit Saver(const std::string& run) {
+  Saver(const std::string& run, int ranks) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
     ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
     report_ = ends[0];
-    std::vector<std::string> environment = {concat(kRunVariable, "=", run)};
+    std::vector<std::string> environment = {concat(kRunVariable, "=", run), concat(kRanksVariable, "=", ranks)};
     for (char** variable = environ; *variable != nullptr; ++variable) {
       if (std::strncmp(*variable, "GTEST_", 6) != 0) environment.push_back(*variable);  // shards, filters
     }
@@ -110,13 +129,13 @@ class Saver {
   std::pair<int64_t, int64_t> last_{0, 0};
 };
 
-TEST(CheckpointKill, TheNewestCompleteOneAlwaysLoads) {
+void expect_loadable_after_kills(int ranks, uint64_t kills) {
   const TempFolder run;
   const Philox random(RandomKey{.seed = 20});
   int torn = 0;
   std::pair<int64_t, int64_t> before{0, 0};
-  for (uint64_t kill = 0; kill < 20; ++kill) {
-    Saver saver(run.path());
+  for (uint64_t kill = 0; kill < kills; ++kill) {
+    Saver saver(run.path(), ranks);
     while (saver.finished().first == 0) {
       ASSERT_TRUE(saver.alive()) << "the saver ended by itself";
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -148,8 +167,12 @@ TEST(CheckpointKill, TheNewestCompleteOneAlwaysLoads) {
     torn += leftovers > 0 ? 1 : 0;
     before = finished;
   }
-  EXPECT_GT(torn, 5) << "too few kills fell into a save for this test to mean anything";
+  EXPECT_GT(torn, static_cast<int>(kills) / 4) << "too few kills fell into a save for this test to mean anything";
 }
+
+TEST(CheckpointKill, TheNewestCompleteOneAlwaysLoads) { expect_loadable_after_kills(1, 20); }
+
+TEST(CheckpointKill, AlsoWhenRanksWriteTogether) { expect_loadable_after_kills(4, 12); }
 
 }  // namespace
 }  // namespace loom
