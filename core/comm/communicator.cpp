@@ -155,22 +155,35 @@ Pending Communicator::gather_parts(CommKind kind, std::string_view what, const R
   return post(kind, what, sends, receives);
 }
 
-Tensor Communicator::scattered_sum(CommKind kind, std::string_view what, const RankGroup& group, const Tensor& in) {
+struct Communicator::Scatter {
+  std::vector<Tensor> parts;  // of this rank's slice, by member; its own is a view of the input
+  size_t own = 0;
+  Pending pending;
+
+  // The members' sum, a fresh tensor.
+  Tensor sum() {
+    pending.wait();
+    Tensor total = own == 0 ? parts[0].clone() : parts[0];
+    for (size_t i = 1; i < parts.size(); ++i) total.add_(parts[i]);
+    return total;
+  }
+};
+
+Communicator::Scatter Communicator::scatter_parts(CommKind kind, std::string_view what, const RankGroup& group,
+                                                  const Tensor& in) {
   const Tensor flat = in.view(-1);
-  const size_t own = static_cast<size_t>(index_in(group, rank_));
   const int64_t n = flat.numel() / static_cast<int64_t>(group.size());
-  std::vector<Tensor> parts(group.size());
+  Scatter out;
+  out.own = static_cast<size_t>(index_in(group, rank_));
   std::vector<Message> sends, receives;
   for (size_t i = 0; i < group.size(); ++i) {
-    parts[i] = i == own ? part_of(flat, own, group.size()) : at::empty({n}, flat.options());
-    if (i == own) continue;
+    out.parts.push_back(i == out.own ? part_of(flat, i, group.size()) : at::empty({n}, flat.options()));
+    if (i == out.own) continue;
     sends.push_back({group[i], part_of(flat, i, group.size())});
-    receives.push_back({group[i], parts[i]});
+    receives.push_back({group[i], out.parts[i]});
   }
-  post(kind, what, sends, receives).wait();
-  Tensor sum = own == 0 ? parts[0].clone() : parts[0];
-  for (size_t i = 1; i < group.size(); ++i) sum.add_(parts[i]);
-  return sum;
+  out.pending = post(kind, what, sends, receives);
+  return out;
 }
 
 Pending Communicator::all_gather(std::string_view what, const RankGroup& group, const Tensor& mine, const Tensor& out) {
@@ -180,15 +193,19 @@ Pending Communicator::all_gather(std::string_view what, const RankGroup& group, 
   return gather_parts(CommKind::all_gather, what, group, mine, out);
 }
 
-void Communicator::reduce_scatter_add(std::string_view what, const RankGroup& group, const Tensor& in,
-                                      const Tensor& sum) {
+Pending Communicator::reduce_scatter_add(std::string_view what, const RankGroup& group, const Tensor& in,
+                                         const Tensor& sum) {
   check_group(what, group);
   check_parts(what, "in", in, "sum", sum, group);
   const c10::NoGradGuard no_grad;
   count(CommKind::reduce_scatter, what, 1, 0);
-  const Tensor total = scattered_sum(CommKind::reduce_scatter, what, group, in);
-  if (fault(Fault::averaged_gradients)) total.div_(static_cast<double>(group.size()));
-  sum.view(-1).add_(total);
+  auto parts = std::make_shared<Scatter>(scatter_parts(CommKind::reduce_scatter, what, group, in));
+  return Pending([parts, to = sum.view(-1), size = group.size()] {
+    const c10::NoGradGuard none;
+    const Tensor total = parts->sum();
+    if (fault(Fault::averaged_gradients)) total.div_(static_cast<double>(size));
+    to.add_(total);
+  });
 }
 
 void Communicator::all_reduce(std::string_view what, const RankGroup& group, const Tensor& values) {
@@ -212,7 +229,7 @@ void Communicator::all_reduce(std::string_view what, const RankGroup& group, con
     padded = at::zeros({part * size}, flat.options());
     padded.narrow(0, 0, n).copy_(flat);
   }
-  const Tensor total = scattered_sum(CommKind::all_reduce, what, group, padded);
+  const Tensor total = scatter_parts(CommKind::all_reduce, what, group, padded).sum();
   gather_parts(CommKind::all_reduce, what, group, total, padded).wait();
   if (padded.const_data_ptr() != flat.const_data_ptr()) flat.copy_(padded.narrow(0, 0, n));
 }

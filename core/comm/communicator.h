@@ -59,8 +59,8 @@ class Communicator {
 
   // out [group size * n] becomes the members' `mine` [n] in group order. `mine` may be this rank's part of `out`.
   Pending all_gather(std::string_view what, const RankGroup& group, const Tensor& mine, const Tensor& out);
-  // sum [n] += the members' sum of their in [group size * n], part of this rank.
-  void reduce_scatter_add(std::string_view what, const RankGroup& group, const Tensor& in, const Tensor& sum);
+  // sum [n] += the members' sum of their in [group size * n], part of this rank; added when the result is waited for.
+  Pending reduce_scatter_add(std::string_view what, const RankGroup& group, const Tensor& in, const Tensor& sum);
   // values become the sum over the group, in place.
   void all_reduce(std::string_view what, const RankGroup& group, const Tensor& values);
   // Point to point: at most one message per peer and direction; the sizes that arrive must be those expected. A message
@@ -97,8 +97,9 @@ class Communicator {
                const std::vector<Message>& receives);
   void check_group(std::string_view what, const RankGroup& group) const;
   void check_messages(std::string_view what, const char* side, const std::vector<Message>& messages) const;
-  // The members' sum of their in [group size * n], part of this rank; a fresh tensor.
-  Tensor scattered_sum(CommKind kind, std::string_view what, const RankGroup& group, const Tensor& in);
+  // Parts of `in` [group size * n] on their way to their owners; what arrives is for Scatter::sum.
+  struct Scatter;
+  Scatter scatter_parts(CommKind kind, std::string_view what, const RankGroup& group, const Tensor& in);
   Pending gather_parts(CommKind kind, std::string_view what, const RankGroup& group, const Tensor& mine,
                        const Tensor& out);
 

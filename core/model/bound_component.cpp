@@ -194,7 +194,11 @@ void BoundComponent::accumulate(int param, const Tensor& gradient, SlabPool& poo
 }
 
 void BoundComponent::reduce_gradients(int unit, SlabPool& pool) {
-  for (UnitBuffer* buffer : reduces_[unit]) buffer->reduce_gradient(pool);
+  for (UnitBuffer* buffer : reduces_[unit]) {
+    if (reducing_ != nullptr) reducing_->finish_reduce();  // at most one at a time holds memory
+    buffer->reduce_gradient(pool);
+    reducing_ = buffer;
+  }
 }
 
 void BoundComponent::finish_gradients() {

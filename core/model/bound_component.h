@@ -68,7 +68,7 @@ class BoundComponent {
     BoundComponent& component_;
   };
   void accumulate(int param, const Tensor& gradient, SlabPool& pool);
-  void reduce_gradients(int unit, SlabPool& pool);
+  void reduce_gradients(int unit, SlabPool& pool);  // the last one stays under way
   void finish_gradients();
 
   bool trainable() const;  // any unit
@@ -95,8 +95,9 @@ class BoundComponent {
   Declarations declarations_;
   BindOptions options_;
   std::vector<std::unique_ptr<UnitBuffer>> buffers_;
-  std::vector<Place> places_;                      // by Param index
-  std::vector<std::vector<UnitBuffer*>> reads_;    // by unit
+  std::vector<Place> places_;                    // by Param index
+  std::vector<std::vector<UnitBuffer*>> reads_;  // by unit
+  UnitBuffer* reducing_ = nullptr;
   std::vector<std::vector<UnitBuffer*>> reduces_;  // by unit: buffers whose last contribution in a pass is its
   std::vector<Tensor> bound_;
   std::vector<std::unique_ptr<GradientSink>> owned_sinks_;

@@ -93,6 +93,7 @@ StreamMap MultimodalModel::run(Pass& pass, const ModelBatch& batch, TapeContext 
 
   context.partitions = &batch.text;
   context.inputs_need_grad = false;
+  context.backward_follows = context.phase == Phase::train;
   pass.backbone = std::make_unique<Tape>(*parts_.backbone, pool_, context);
   StreamMap streams{{"tokens", batch.tokens}, {"loss_rows", batch.loss_rows}};
   if (batch.targets.defined()) streams.emplace("targets", batch.targets);

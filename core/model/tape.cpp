@@ -71,12 +71,17 @@ struct Tape::Entry {
   std::vector<InteriorLoss> losses;
   KeptValues kept;
   uint64_t generation = 0;
+  bool held = false;  // its weights stayed gathered
 };
 
 Tape::Tape(BoundComponent& component, SlabPool& pool, TapeContext context)
     : component_(component), pool_(pool), context_(context) {}
 
-Tape::~Tape() = default;
+Tape::~Tape() {
+  for (const Entry& entry : entries_) {
+    if (entry.held) component_.release(entry.unit, pool_);
+  }
+}
 
 TapeCounters& TapeCounters::operator+=(const TapeCounters& more) {
   units_run += more.units_run;
@@ -217,16 +222,16 @@ void Tape::forward(int unit, StreamMap& streams) {
   entry.empty = !rows;
   // A rank without rows does not run the unit; its shard is needed by the others all the same.
   const bool collective = component_.comm().world() > 1;
-  if (!entry.empty || collective) component_.gather(unit, pool_);
+  const bool gathers = !entry.empty || collective;
+  if (gathers) component_.gather(unit, pool_);
+  entry.held = gathers && entry.differentiable && context_.backward_follows && unit + 1 == component_.units();
   if (collective && unit + 1 < component_.units()) component_.start_gather(unit + 1, pool_);
   entry.generation = component_.generation(unit);
   if (entry.empty) {
     ++counters_.units_skipped_empty;
     for (const StreamDecl& output : decl.outputs) streams.insert_or_assign(output.name, empty_output(output, entry));
-    if (collective) component_.release(unit, pool_);
   } else {
     run_unit(entry, false);
-    component_.release(unit, pool_);
     ++counters_.units_run;
     for (auto& [name, value] : entry.outputs) streams.insert_or_assign(name, value.detach());
     for (InteriorLoss& loss : entry.losses) losses_.push_back({loss.name, loss.sum.detach(), loss.denominator});
@@ -235,6 +240,7 @@ void Tape::forward(int unit, StreamMap& streams) {
       entry.losses.clear();
     }
   }
+  if (gathers && !entry.held) component_.release(unit, pool_);
   for (const StreamDecl& output : decl.outputs) differentiable_[output.name] = entry.differentiable;
   if (context_.phase == Phase::train) entries_.push_back(std::move(entry));
 }
@@ -255,6 +261,7 @@ void Tape::backward(int unit, StreamMap& gradients) {
   const ObservedAction action(context_.observer, StepAction::backward, component_.name(), decl.name);
   const bool collective = component_.comm().world() > 1;
   if (!entry.empty || collective) component_.gather(unit, pool_);
+  if (entry.held) component_.release(unit, pool_);
   if (collective && !entries_.empty() && entries_.back().differentiable)
     component_.start_gather(entries_.back().unit, pool_);
   if (entry.empty) {

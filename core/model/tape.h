@@ -21,6 +21,7 @@ struct TapeContext {
   uint64_t seed = 0;
   int64_t step = 0;
   bool inputs_need_grad = false;  // do the streams handed in from outside need gradients?
+  bool backward_follows = false;  // at once: the last unit's weights stay gathered for it
   KvCache* cache = nullptr;
   StepObserver* observer = nullptr;
 };

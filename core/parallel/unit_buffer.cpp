@@ -126,6 +126,7 @@ int64_t UnitBuffer::slab_bytes() const {
 
 at::Tensor& UnitBuffer::gradient() {
   if (!options_.trainable) return gradient_;
+  finish_reduce();
   if (sharded()) {
     if (!gradient_.defined()) {
       gradient_ = at::zeros_like(master_);
@@ -264,7 +265,15 @@ void UnitBuffer::add_gradient(size_t param, const at::Tensor& gradient, SlabPool
 void UnitBuffer::reduce_over_shard() {
   clear_unwritten(local_gradient_);
   std::fill(written_.begin(), written_.end(), false);
-  sharding_.comm->reduce_scatter_add(unit_ + ": gradients", sharding_.shard, local_gradient_, gradient());
+  reducing_ = sharding_.comm->reduce_scatter_add(unit_ + ": gradients", sharding_.shard, local_gradient_, gradient());
+  reduced_ = std::exchange(local_gradient_, {});
+}
+
+void UnitBuffer::finish_reduce() {
+  if (!reduced_.defined()) return;
+  reducing_.wait();
+  reduced_ = at::Tensor();
+  if (reduced_slab_.defined()) reduced_pool_->release(std::exchange(reduced_slab_, {}));
 }
 
 void UnitBuffer::reduce_gradient(SlabPool& pool) {
@@ -276,7 +285,8 @@ void UnitBuffer::reduce_gradient(SlabPool& pool) {
     clear_unwritten(local_gradient_);
     if (!contributes && fault(Fault::empty_rank_garbage)) local_gradient_.fill_(0.01);
     reduce_over_shard();
-    pool.release(std::exchange(gradient_slab_, {}));
+    reduced_slab_ = std::exchange(gradient_slab_, {});
+    reduced_pool_ = &pool;
   }
   local_gradient_ = at::Tensor();
 }
@@ -286,8 +296,8 @@ void UnitBuffer::finish_gradient() {
   if (sharded() && options_.keep_gradients) {
     if (!local_gradient_.defined()) make_kept_gradient();
     reduce_over_shard();
-    local_gradient_ = at::Tensor();
   }
+  finish_reduce();
   if (sharding_.replicate.size() < 2 || fault(Fault::missing_replica_sum)) return;
   sharding_.comm->all_reduce(unit_ + ": gradients over replicas", sharding_.replicate, gradient());
 }

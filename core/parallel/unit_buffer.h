@@ -105,7 +105,8 @@ class UnitBuffer {
   // Where the caller adds one contribution, at once: the parameter's shape, master dtype.
   GradientPlace open_gradient(size_t param, SlabPool& pool);
   void add_gradient(size_t param, const at::Tensor& gradient, SlabPool& pool);
-  void reduce_gradient(SlabPool& pool);
+  void reduce_gradient(SlabPool& pool);  // starts; whoever reads the gradient waits
+  void finish_reduce();                  // waits, and gives the memory of the local sum back
   void finish_gradient();
 
  private:
@@ -133,7 +134,10 @@ class UnitBuffer {
   bool started_ = false;
   int users_ = 0;
   at::Tensor slab_, gradient_slab_;  // bytes; undefined when the pool has them
-  at::Tensor local_gradient_;        // whole parameters, of the running pass; view of gradient_slab_ when sharded
+  Pending reducing_;                 // until it ends, these are in use
+  at::Tensor reduced_, reduced_slab_;
+  SlabPool* reduced_pool_ = nullptr;
+  at::Tensor local_gradient_;      // whole parameters, of the running pass; view of gradient_slab_ when sharded
   std::vector<bool> written_;      // by parameter: does the local gradient hold a sum (of the pass; of the step alone)?
   std::vector<bool> contributed_;  // by parameter, in the running pass
   bool all_written_ = false;

@@ -78,7 +78,7 @@ class Machine:
         measured = steps[WARM:]
         return {"useful": workload.useful_tokens("lm"), "seconds": [statistics.median(step["seconds"] for step in measured)],
                 "products": {}, "profiled": {}, "rss_peak": steps[-1]["rss_peak"], "log": log,
-                "wire": RANKS * statistics.mean(step["bytes_sent"] for step in measured)}
+                "wire": statistics.mean(step["bytes_sent"] for step in measured)}
 
     def our_silent_ranks(self):
         """The same work by as many processes that do not know of each other."""

@@ -86,7 +86,7 @@ TEST(Communicator, ReduceScatterAddsInRankOrderToWhatIsThere) {
       const Tensor in = values_of(2, comm.rank(), size * n, type), kept = in.clone();
       const Tensor total = sum_of(2, group, size * n, type).narrow(0, index_in(group, comm.rank()) * n, n);
       const Tensor reference = sum + total;
-      comm.reduce_scatter_add("gradients", group, in, sum);
+      comm.reduce_scatter_add("gradients", group, in, sum).wait();
       EXPECT_TRUE(same_bits(sum, reference));
       EXPECT_TRUE(same_bits(in, kept));
       bytes += (size - 1) * n * width(type);
@@ -224,7 +224,7 @@ TEST(Communicator, AloneCopiesAndKeepsNoState) {
         const Tensor values = values_of(6, 0, 8, at::kFloat), out = at::zeros({8}), sum = at::ones({8});
         comm.all_gather("weights", {0}, values, out).wait();
         EXPECT_TRUE(same_bits(out, values));
-        comm.reduce_scatter_add("gradients", {0}, values, sum);
+        comm.reduce_scatter_add("gradients", {0}, values, sum).wait();
         EXPECT_TRUE(same_bits(sum, at::ones({8}) + values));
         comm.all_reduce("norm", {0}, out);
         EXPECT_TRUE(same_bits(out, values));
@@ -247,7 +247,7 @@ TEST(Communicator, WritesIntoALeafThatRecordsGradients) {
   run_loopback(2, [](Communicator& comm) {
     const Tensor out = at::zeros({4}).requires_grad_(true), sum = at::zeros({2}).requires_grad_(true);
     comm.all_gather("weights", {0, 1}, at::ones({2}), out).wait();
-    comm.reduce_scatter_add("gradients", {0, 1}, at::ones({4}), sum);
+    comm.reduce_scatter_add("gradients", {0, 1}, at::ones({4}), sum).wait();
     EXPECT_EQ(out.sum().item<float>(), 4);
     EXPECT_EQ(sum.sum().item<float>(), 4);
     EXPECT_TRUE(out.is_leaf());
@@ -268,7 +268,7 @@ TEST(Communicator, ArgumentsAreChecked) {
   refused("not contiguous", [](Communicator& c) { c.all_reduce("name", {0, 1}, at::zeros({2, 2}).t()); });
   refused("undefined", [](Communicator& c) { c.all_reduce("name", {0, 1}, Tensor()); });
   refused("out has 2 elements, mine 2", [&](Communicator& c) { c.all_gather("name", {0, 1}, two, two).wait(); });
-  refused("in has 4 elements, sum 4", [&](Communicator& c) { c.reduce_scatter_add("name", {0, 1}, four, four); });
+  refused("in has 4 elements, sum 4", [&](Communicator& c) { c.reduce_scatter_add("name", {0, 1}, four, four).wait(); });
   refused("out is Float, mine Double", [&](Communicator& c) {
     c.all_gather("name", {0, 1}, two.to(at::kDouble), four).wait();
   });

@@ -27,7 +27,7 @@ void talk(Communicator& comm, c10::Device device) {
     comm.all_gather("backbone.head: weights", group, numbers(7), all).wait();
     comm.all_gather("encoders.image.embed: weights", group, all.narrow(0, 7 * index_in(group, comm.rank()), 7), all)
         .wait();
-    comm.reduce_scatter_add("backbone.head: gradients", group, numbers(5 * size), numbers(5));
+    comm.reduce_scatter_add("backbone.head: gradients", group, numbers(5 * size), numbers(5)).wait();
     comm.all_reduce("backbone.head: gradients over replicas", group, numbers(3));
     comm.all_reduce("backbone.head: gradients over replicas", group, numbers(40'001));
     comm.barrier("checkpoint: on disk", group);
@@ -97,7 +97,7 @@ TEST(DryCommunicator, WhatArrivesIsZero) {
 TEST(DryCommunicator, SumsAreThisRanksOwn) {
   DryCommunicator comm(2, 4);
   const Tensor in = at::arange(8, at::kFloat), sum = at::full({2}, 10.0F);
-  comm.reduce_scatter_add("gradients", world_group(4), in, sum);
+  comm.reduce_scatter_add("gradients", world_group(4), in, sum).wait();
   EXPECT_TRUE(at::equal(sum, at::tensor({14.0F, 15.0F})));
 }
 

@@ -94,7 +94,7 @@ void run_sequence(Communicator& comm, uint64_t seed, Totals& totals) {
       open.push_back(start_exchange(comm, what, group, key, pattern, totals));
     } else if (kind == 2) {
       const Tensor sum = at::zeros({n}, at::dtype(type));
-      comm.reduce_scatter_add(what, group, values_of(key, comm.rank(), n * size, type), sum);
+      comm.reduce_scatter_add(what, group, values_of(key, comm.rank(), n * size, type), sum).wait();
       EXPECT_TRUE(at::equal(sum, sum_of(key, group, n * size, type).narrow(0, index * n, n))) << "seed " << seed;
     } else if (kind == 3) {
       const Tensor values = values_of(key, comm.rank(), n, type);

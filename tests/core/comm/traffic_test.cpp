@@ -30,7 +30,7 @@ TEST(Traffic, CountsByComponentAndAxisAddUp) {
     const Tensor part = at::ones({4}), both = at::zeros({8});
     comm.all_gather("backbone.head: weights", {0, 1}, part, both).wait();
     comm.all_gather("encoders.image.embed: weights", {0, 1}, part, both).wait();
-    comm.reduce_scatter_add("backbone.head: gradients", {0, 1}, both, part);
+    comm.reduce_scatter_add("backbone.head: gradients", {0, 1}, both, part).wait();
     comm.all_reduce("trainer: norm", {0, 1}, part);
     int64_t calls = 0, bytes = 0;
     for (const auto& [site, count] : comm.traffic()) {

@@ -55,7 +55,7 @@ TEST(WireBytes, TheInterfaceCountsWhatWeCount) {
        }},
       {CommKind::reduce_scatter,
        [&](Communicator& c) {
-         c.reduce_scatter_add("all", everyone, at::ones({kWorld * kValues}), at::zeros({kValues}));
+         c.reduce_scatter_add("all", everyone, at::ones({kWorld * kValues}), at::zeros({kValues})).wait();
        }},
       {CommKind::all_reduce, [&](Communicator& c) { c.all_reduce("all", everyone, at::ones({kValues})); }},
       {CommKind::broadcast,

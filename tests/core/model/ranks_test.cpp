@@ -77,6 +77,8 @@ TEST(Ranks, TheNextUnitIsUnderWayAndEmptyRanksTakePart) {
     for (int unit = kUnits - 1; unit >= 0; --unit) tape.backward(unit, gradients);
     EXPECT_EQ(bound.chain->gathers(), 2 * kUnits);
     EXPECT_EQ(comm.counts().at(CommKind::reduce_scatter).calls, kUnits);
+    EXPECT_EQ(bound.pool->in_use(), 1);  // the last sum is on its way
+    bound.component->finish_gradients();
     EXPECT_EQ(bound.pool->in_use(), 0);
     if (comm.rank() == 0) {
       // Forward 0, 1, 2, then the recomputations of 2, 1, 0: always one gather ahead, until there is nothing ahead.

@@ -139,6 +139,7 @@ TEST(UnitBuffer, APassOverRanksStartsFromNothing) {
         }
         buffer.reduce_gradient(pool);
       }
+      buffer.finish_reduce();
       EXPECT_EQ(pool.in_use(), 0);
       const Tensor sum = buffer.gradient().sum().view({1});
       comm.all_reduce("sum", world_group(2), sum);
