@@ -146,7 +146,7 @@ MetricsLine RunObserver::metrics_of(const StepPlan& plan, const StepStats& stats
     line.add("flops_per_second", rate);
     if (report_.peak > 0) line.add("peak_share", rate / report_.peak);
   }
-  if (startup_seconds_ > 0) line.add("startup_seconds", std::exchange(startup_seconds_, 0));
+  for (const auto& [name, value] : std::exchange(told_, {})) line.add(name, value);
   if (stats.peak_bytes > 0) line.add("tensor_peak", stats.peak_bytes);
   const ProcessMemory memory = process_memory();
   if (memory.resident > 0) line.add("rss", memory.resident).add("rss_peak", memory.peak);

@@ -43,7 +43,8 @@ class RunObserver {
   // What a step costs, all ranks together; null = not known, and not shown. Must outlive this.
   void set_cost(const StepCost* cost) { cost_ = cost; }
   // Seconds from the process's start to the first forward, told in the first line of metrics.jsonl.
-  void set_startup(double seconds) { startup_seconds_ = seconds; }
+  // Goes into the next line of metrics.jsonl, once: "startup_seconds", "save_stall_seconds".
+  void tell(const std::string& name, double value) { told_.emplace_back(name, value); }
   void set_plan(std::vector<ReportPlanRow> rows) { report_.plan = std::move(rows); }
 
   void step_done(const StepPlan& plan, const StepStats& stats, const StepTime& time, const StepLoader& loader,
@@ -80,7 +81,7 @@ class RunObserver {
   bool evaluated_ = false;  // in the step under way
   bool pictures_in_events_ = false;
   double seconds_per_step_ = 0, tokens_per_second_ = 0, flops_per_second_ = 0, data_fraction_ = 0;
-  double startup_seconds_ = 0;  // 0 = written already
+  std::vector<std::pair<std::string, double>> told_;  // not written yet
   double reported_at_ = -1, report_cost_ = 0;
 };
 

@@ -25,8 +25,8 @@ class RunSaver {
   RunSaver(const std::string& run, const WriterOptions& options, MultimodalModel& model, Optimizer& optimizer);
   // All ranks together; rank 0 has the loader. Waits for the save before, whose error it throws.
   void save(const RunState& state, const StepLoader* loader);
-  // Throws the error of a save that has failed meanwhile. Once per step.
-  void poll() { writer_.poll(); }
+  // True when a save has ended since the last call, whose error it throws. Once per step.
+  bool poll() { return writer_.poll(); }
   // Waits until the checkpoint is on disk.
   void finish() { writer_.finish(); }
   const WriterStats& stats() const { return writer_.stats(); }

@@ -81,9 +81,11 @@ void TrainingRun::restore() {
     if (latest.has_value()) folder = latest->folder;
   }
   folder = comm_.broadcast("training: checkpoint", world_group(comm_.world()), 0, folder);
+  const double begin = system_clock_seconds();
   if (!folder.empty()) state_ = restore_run(folder, *job_.model, *optimizer_, loader_.get());
   saved_ = state_.step;
   if (!leader()) return;
+  observer_->tell("load_seconds", system_clock_seconds() - begin);
   if (folder.empty()) {
     log_warn(run_, ": no complete checkpoint; starting at step 1");
   } else {
@@ -148,7 +150,7 @@ void TrainingRun::one_step() {
   if (profile_ != nullptr) profile_->begin_step(state_.step + 1);
   clock_->begin_step(std::exchange(first_seconds_, 0));
   const LoadedStep loaded = first_.has_value() ? *std::exchange(first_, std::nullopt) : next_step();
-  if (leader() && !costed_) observer_->set_startup(process_age_seconds());
+  if (leader() && !costed_) observer_->tell("startup_seconds", process_age_seconds());
   const StepStats stats = trainer_->step(loaded);
   const StepTime time = clock_->end_step();
   if (profile_ != nullptr) profile_->end_step(stats.step);
@@ -161,7 +163,7 @@ void TrainingRun::one_step() {
   if (leader()) observer_->step_done(loaded.plan, stats, time, *loader_, state_);
   if (due(job_.recipe.eval().get_int("every"))) evaluate_together();
   if (leader()) observer_->end_step(*loader_);
-  if (saver_ != nullptr) saver_->poll();
+  if (saver_ != nullptr && saver_->poll() && leader()) observer_->tell("save_seconds", saver_->stats().disk_seconds);
   if (due(job_.recipe.checkpoint().get_int("every"))) save();
 }
 
@@ -204,7 +206,9 @@ void TrainingRun::save() {
   }
   saver_->save(state_, loader_.get());
   saved_ = state_.step;
-  if (leader()) observer_->saved(*loader_);
+  if (!leader()) return;
+  observer_->tell("save_stall_seconds", saver_->stats().stall_seconds);
+  observer_->saved(*loader_);
 }
 
 int train(const TrainFlags& flags) {

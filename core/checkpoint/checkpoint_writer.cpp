@@ -48,6 +48,9 @@ CheckpointWriter::~CheckpointWriter() {
 }
 
 void CheckpointWriter::save(int64_t step, const std::vector<NamedTensor>& tensors, const std::string& extra_json) {
+  const auto seconds_since = [](std::chrono::steady_clock::time_point from) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
+  };
   const auto begin = std::chrono::steady_clock::now();
   finish();
   ++stats_.saves;
@@ -55,16 +58,21 @@ void CheckpointWriter::save(int64_t step, const std::vector<NamedTensor>& tensor
   auto work = std::make_shared<Work>(Work{step, extra_json, {}});
   if (options_.async) {
     work->data = snapshot(tensors);
-    running_ = std::async(std::launch::async, [this, work] { write(*work); });
+    running_ = std::async(std::launch::async, [this, work, begin, seconds_since] {
+      write(*work);
+      return seconds_since(begin);
+    });
   } else {
     for (const Own& own : own_) work->data.push_back({own.key, tensors[own.tensor].tensor});
     write(*work);
   }
-  stats_.stall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  stats_.stall_seconds = seconds_since(begin);
 }
 
-void CheckpointWriter::poll() {
-  if (running_.valid() && running_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) running_.get();
+bool CheckpointWriter::poll() {
+  if (!running_.valid() || running_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
+  stats_.disk_seconds = running_.get();
+  return true;
 }
 
 void CheckpointWriter::finish() {

@@ -27,6 +27,7 @@ struct WriterStats {
   int64_t plans = 0;           // that ranks had to talk about; the others took the one before
   int64_t snapshot_bytes = 0;  // host memory that is kept for copies
   double stall_seconds = 0;    // of the last save(), the wait for the one before it included
+  double disk_seconds = 0;     // from the beginning of a save until it was on disk, of the last one that poll() saw
 };
 
 class CheckpointWriter {
@@ -41,8 +42,8 @@ class CheckpointWriter {
   // Begins to save step N; all ranks call it, rank 0 with the manifest's `extra`. Waits for an earlier save, whose
   // error it throws. The tensors may change when it returns.
   void save(int64_t step, const std::vector<NamedTensor>& tensors, const std::string& extra_json = "{}");
-  // Throws the error of a save that has failed; does not wait. Once per step.
-  void poll();
+  // True when a save has ended since the last call; throws its error; does not wait. Once per step.
+  bool poll();
   // Waits for the save under way and throws its error.
   void finish();
   bool busy() const { return running_.valid(); }
@@ -76,7 +77,7 @@ class CheckpointWriter {
   std::vector<Own> own_;
   HostBuffer buffer_;
   WriterStats stats_;
-  std::future<void> running_;
+  std::future<double> running_;  // seconds
 };
 
 }  // namespace loom

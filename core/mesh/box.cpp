@@ -41,6 +41,40 @@ Box intersect(const Box& a, const Box& b) {
 
 bool contains(const Box& outer, const Box& inner) { return inner.empty() || intersect(outer, inner) == inner; }
 
+std::vector<Box> boxes_of_range(const std::vector<int64_t>& shape, int64_t begin, int64_t end) {
+  if (begin >= end) return {};
+  if (shape.empty()) return {Box{}};
+  int64_t row = 1;
+  for (size_t d = 1; d < shape.size(); ++d) row *= shape[d];
+  const std::vector<int64_t> inner(shape.begin() + 1, shape.end());
+  std::vector<Box> out;
+  const auto add = [&](int64_t first, int64_t rows, const Box& part) {
+    Box box{{first}, {rows}};
+    box.offset.insert(box.offset.end(), part.offset.begin(), part.offset.end());
+    box.size.insert(box.size.end(), part.size.begin(), part.size.end());
+    out.push_back(std::move(box));
+  };
+  const auto add_part_of_row = [&](int64_t at, int64_t from, int64_t to) {
+    for (const Box& part : boxes_of_range(inner, from, to)) add(at, 1, part);
+  };
+  int64_t first = begin / row;
+  const int64_t last = end / row, head = begin % row, tail = end % row;
+  if (first == last) {
+    add_part_of_row(first, head, tail);
+    return out;
+  }
+  if (head > 0) add_part_of_row(first++, head, row);
+  if (first < last) add(first, last - first, whole_box(inner));
+  if (tail > 0) add_part_of_row(last, 0, tail);
+  return out;
+}
+
+int64_t first_element(const Box& box, const std::vector<int64_t>& shape) {
+  int64_t at = 0;
+  for (size_t d = 0; d < box.offset.size(); ++d) at = at * shape[d] + box.offset[d];
+  return at;
+}
+
 bool tiles(const std::vector<Box>& boxes, const Box& whole) {
   int64_t covered = 0;
   for (size_t i = 0; i < boxes.size(); ++i) {

@@ -26,6 +26,10 @@ Box whole_box(const std::vector<int64_t>& shape);
 Box intersect(const Box& a, const Box& b);
 // Does every element of `inner` lie in `outer`? An empty box lies everywhere.
 bool contains(const Box& outer, const Box& inner);
+// Elements [begin, end) of a tensor in row-major order as boxes, in that order: for n dimensions at most 2n - 1.
+std::vector<Box> boxes_of_range(const std::vector<int64_t>& shape, int64_t begin, int64_t end);
+// Where a box's first element stands in that order.
+int64_t first_element(const Box& box, const std::vector<int64_t>& shape);
 // Do the boxes cover `whole` exactly once?
 bool tiles(const std::vector<Box>& boxes, const Box& whole);
 

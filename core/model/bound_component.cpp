@@ -23,13 +23,6 @@ bool is_frozen(const std::string& name, const std::vector<std::string>& patterns
   return false;
 }
 
-// Index, in the whole parameter, of the first element of a box of whole rows.
-int64_t first_element(const BufferEntry& entry) {
-  int64_t row = 1;
-  for (size_t d = 1; d < entry.global_shape.size(); ++d) row *= entry.global_shape[d];
-  return entry.box.offset.empty() ? 0 : entry.box.offset.front() * row;
-}
-
 template <class Scalar>
 void fill(Scalar* out, int64_t first, int64_t n, const Init& init, const Philox& random) {
   constexpr int64_t kChunk = 1024;
@@ -93,7 +86,7 @@ BoundComponent::BoundComponent(std::shared_ptr<Component> component, Declaration
         const ParamDecl& decl = declarations_.params[p];
         if (decl.home_unit != unit || is_frozen(decl.name, options_.frozen) == trainable) continue;
         entries.push_back({static_cast<int>(p), decl.name, decl.shape, 0, decl.numel(), decl.decay, decl.adopted,
-                           decl.shape, whole_box(decl.shape)});
+                           decl.shape, whole_box(decl.shape), decl.shard_block});
       }
       if (entries.empty()) continue;
       const UnitBuffer::Options buffer{
@@ -144,7 +137,7 @@ void BoundComponent::init_weights(uint64_t seed) {
       // Drawn on the host, so that a seed gives the same weights on every device.
       const Tensor value = master.is_cpu() ? master : at::empty(master.sizes(), master.options().device(at::kCPU));
       const Philox random({seed, Purpose::init, hash_name(entry.name)});
-      const int64_t first = first_element(entry);
+      const int64_t first = first_element(entry.box, entry.global_shape);
       if (value.scalar_type() == at::kDouble) {
         fill(value.data_ptr<double>(), first, entry.numel, init, random);
       } else {

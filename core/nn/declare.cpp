@@ -62,6 +62,7 @@ Param Declarer::param(std::string_view name, std::vector<int64_t> shape, Init in
   decl.init = init;
   decl.split = options.split;
   decl.block = options.block;
+  decl.shard_block = options.shard_block;
   decl.parts = std::move(options.parts);
   decl.home_unit = unit_;
   decl.users = {unit_};

@@ -44,6 +44,7 @@ struct ParamDecl {
   Init init;
   Split split = Split::none;
   int64_t block = 1;
+  int64_t shard_block = 0;  // rows that one rank owns together (of a quantised optimizer); 0 = it may be cut anywhere
   std::vector<Part> parts;  // empty, or covering dim 0 exactly
   bool decay = true;        // weight decay by default; vectors (one dimension) are exempt
   int home_unit = -1;       // whose buffer holds it
@@ -120,6 +121,7 @@ struct ParamOptions {
   Split split = Split::none;
   int64_t block = 1;
   std::vector<Part> parts{};
+  int64_t shard_block = 0;
 };
 
 // A cheap value: where in the component's tree we are, and in which unit.

@@ -1,4 +1,4 @@
-// Where parameters lie in the memory that ranks share, so that equal parts end between rows (mechanisms of
+// Where parameters lie in the memory that ranks share, so that equal parts end between blocks (mechanisms of
 // veScale-FSDP: the planner). Order is kept; padding goes only between parameters and at the end. The place of a
 // parameter for a given size of parts is a formula, not a search: matrices of real models have millions of candidates.
 #include <algorithm>
@@ -15,9 +15,10 @@ constexpr int64_t kExact = 4'000'000;  // placements that are tried with every s
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-// Elements that stay together: a row of dimension 0; a scalar is its own row.
-int64_t row_elements(const BufferEntry& param) {
-  int64_t n = 1;
+// Elements that stay together: a block of rows of dimension 0, or one.
+int64_t block_elements(const BufferEntry& param) {
+  if (param.block == 0) return 1;
+  int64_t n = param.block;
   for (size_t d = 1; d < param.shape.size(); ++d) n *= param.shape[d];
   return std::max<int64_t>(n, 1);
 }
@@ -26,7 +27,7 @@ int64_t row_elements(const BufferEntry& param) {
 // so that the first border is a whole number of rows away, and, when more borders are crossed, parts are whole rows
 // too. What does not go before the next border or from there on never goes.
 std::optional<int64_t> place_from(int64_t at, const BufferEntry& param, int64_t part, int64_t align) {
-  const int64_t row = row_elements(param), step = std::lcm(row, align);
+  const int64_t row = block_elements(param), step = std::lcm(row, align);
   for (int turn = 0; turn < 2; ++turn) {
     const int64_t border = (at / part + 1) * part;
     if (at + param.numel <= border) return at;
@@ -53,7 +54,7 @@ bool place_all(std::vector<BufferEntry>& params, int ranks, int64_t part, int64_
 int64_t coarse_step(const std::vector<BufferEntry>& params, int64_t part, int64_t align) {
   int64_t next = part + round_up(part / 1024, align);
   for (const BufferEntry& param : params) {
-    next = std::min(next, round_up(part + 1, std::lcm(row_elements(param), align)));
+    next = std::min(next, round_up(part + 1, std::lcm(block_elements(param), align)));
   }
   // Tiny rows would make every step a small one.
   return std::max(next, part + round_up(part / 65536, align));

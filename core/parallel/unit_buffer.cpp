@@ -72,9 +72,10 @@ UnitBuffer::UnitBuffer(std::string unit, std::vector<BufferEntry> params, Option
   }
   for (const BufferEntry& entry : entries_) {
     if (!entry.adopted.defined()) continue;
-    at::Tensor rows = entry.adopted.detach();
-    rows = rows.narrow(0, entry.box.offset[0], entry.box.size[0]);
-    shaped(master_, entry).copy_(rows);
+    at::Tensor box = entry.adopted.detach();
+    for (size_t d = 0; d < entry.box.size.size(); ++d)
+      box = box.narrow(static_cast<int64_t>(d), entry.box.offset[d], entry.box.size[d]);
+    shaped(master_, entry).copy_(box);
   }
   for (const BufferEntry& param : params_) {
     at::Tensor weight = shaped(gathered_, param).detach();
@@ -88,23 +89,22 @@ UnitBuffer::UnitBuffer(std::string unit, std::vector<BufferEntry> params, Option
 
 UnitBuffer::~UnitBuffer() = default;
 
-// Boxes of whole rows of every parameter that reaches into [first, first + numel_).
+// Boxes of every parameter that reaches into [first, first + numel_).
 void UnitBuffer::own_entries(int64_t first) {
   for (const BufferEntry& param : params_) {
     const int64_t begin = std::max(param.offset, first), end = std::min(param.offset + param.numel, first + numel_);
     if (begin >= end) continue;
-    BufferEntry entry = param;
-    entry.global_shape = param.shape;
-    entry.box = whole_box(param.shape);
-    if (!param.shape.empty()) {  // a scalar is never cut
-      const int64_t row = param.numel / param.shape[0];
-      entry.box.offset[0] = (begin - param.offset) / row;
-      entry.box.size[0] = (end - begin) / row;
+    int64_t at = begin - first;
+    for (Box& box : boxes_of_range(param.shape, begin - param.offset, end - param.offset)) {
+      BufferEntry entry = param;
+      entry.global_shape = param.shape;
+      entry.box = std::move(box);
+      entry.shape = entry.box.size;
+      entry.offset = at;
+      entry.numel = entry.box.numel();
+      at += entry.numel;
+      entries_.push_back(std::move(entry));
     }
-    entry.shape = entry.box.size;
-    entry.offset = begin - first;
-    entry.numel = end - begin;
-    entries_.push_back(std::move(entry));
   }
 }
 

@@ -2,7 +2,7 @@
 // The storage of one (unit, trainable or frozen, dtype): master weights and gradients, of which this rank holds a
 // shard, and the gathered weights that layers see as leaf tensors. Parameters are placed one after another, on 64-byte
 // borders, so that GEMMs see the alignment that a fresh allocation would have; the ranks of the shard group own equal
-// consecutive parts of that memory, cut between rows of a parameter (RaggedShard of veScale-FSDP), so that one
+// consecutive parts of that memory, which keep declared blocks whole (RaggedShard of veScale-FSDP), so that one
 // all-gather fills it and one reduce-scatter reads it. Parameters have names and boxes only here and in checkpoints;
 // layers never see the buffer.
 #include <cstdint>
@@ -27,7 +27,8 @@ struct BufferEntry {
   bool decay = true;   // default for weight decay
   at::Tensor adopted;  // see ParamDecl::adopted
   std::vector<int64_t> global_shape{};
-  Box box{};  // within the global tensor; no dimensions = the whole
+  Box box{};          // within the global tensor; no dimensions = the whole
+  int64_t block = 0;  // rows that one rank owns together, counted from the first; 0 = it may be cut anywhere
 };
 
 // Who shares the weights. An empty group = this rank alone.
@@ -42,7 +43,7 @@ struct GradientPlace {
   bool fresh = false;  // nothing was added yet and it holds anything: overwrite
 };
 
-// Offsets for whole parameters, and equal consecutive parts for `ranks` owners whose borders fall between rows: the
+// Offsets for whole parameters, and equal consecutive parts for `ranks` owners whose borders fall between blocks: the
 // smallest part size for which that is possible (mechanisms of veScale-FSDP, section 4.2). Parts and offsets are
 // multiples of `align` elements. Returns the elements of one part; the memory is ranks times that.
 int64_t place_params(std::vector<BufferEntry>& params, int ranks, int64_t align);

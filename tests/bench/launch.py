@@ -11,6 +11,7 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import quiet  # noqa: E402
+import rows  # noqa: E402
 import workload  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -79,6 +80,33 @@ class Machine:
         return {"useful": workload.useful_tokens("lm"), "seconds": [statistics.median(step["seconds"] for step in measured)],
                 "products": {}, "profiled": {}, "rss_peak": steps[-1]["rss_peak"], "log": log,
                 "wire": statistics.mean(step["bytes_sent"] for step in measured)}
+
+    def our_checkpoint(self):
+        """Saves every second step while it trains, then goes on from the last one."""
+        with tempfile.TemporaryDirectory(prefix="omniloom-bench-") as folder:
+            run = os.path.join(folder, "run")
+            command = [self.program, "train", os.path.join(HERE, "recipes", "lm.yaml"), "--run", run, "--nproc", str(RANKS), "train.threads=1",
+                       f"data.budget={workload.SEQUENCE * workload.SEQUENCES // RANKS}", "checkpoint.every=2", "checkpoint.keep=1"]
+            resumed = [self.program, "train", "--resume", run, "--nproc", str(RANKS), "train.steps=10"]
+            for each in ([*command, "train.steps=9"], resumed):
+                done = self.run(each)
+                if done.returncode != 0:
+                    raise Failed((done.stderr + done.stdout)[-1500:])
+            with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as lines:
+                steps = [json.loads(line) for line in lines]
+
+        def told(name):
+            values = [step[name] for step in steps if name in step]
+            if not values:
+                raise Failed(f"checkpoint: no {name} in metrics.jsonl")
+            return statistics.median(values)
+        return {rows.STALL: told("save_stall_seconds"), rows.DISK: told("save_seconds"), rows.LOAD: told("load_seconds")}
+
+    def peer_checkpoint(self):
+        with tempfile.TemporaryDirectory(prefix="omniloom-bench-") as folder:
+            result = self.peer_ranks("--checkpoint", folder)
+        # All of a synchronous save stalls training; the asynchronous one is told in its own fields.
+        return result | {rows.STALL: result["save"], rows.DISK: result["save"], rows.LOAD: result["load"]}
 
     def our_silent_ranks(self):
         """The same work by as many processes that do not know of each other."""

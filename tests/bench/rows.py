@@ -8,8 +8,9 @@ import statistics
 
 TOKENS, NON_GEMM, MEMORY, START, RATE = "tokens_per_second", "non_gemm_seconds_per_step", "rss_peak", "start_to_step_1", "peak_rate"
 WIRE = "wire_bytes_per_step"
-UNITS = {TOKENS: "tokens/s", NON_GEMM: "s", MEMORY: "bytes", START: "s", RATE: "FLOP/s", WIRE: "bytes"}
-FSDP, FSDP_KEEP, SILENT = "FSDP2", "FSDP2, no reshard", "ours without communication"
+STALL, DISK, LOAD = "save_stall", "save_to_disk", "load"
+UNITS = {TOKENS: "tokens/s", NON_GEMM: "s", MEMORY: "bytes", START: "s", RATE: "FLOP/s", WIRE: "bytes", STALL: "s", DISK: "s", LOAD: "s"}
+FSDP, FSDP_KEEP, SILENT, DCP = "FSDP2", "FSDP2, no reshard", "ours without communication", "torch.distributed.checkpoint"
 EAGER, COMPILED = "transformers", "transformers, torch.compile"
 PEER_PIECES = {"composed": "ATen composition", "sdpa": "sdpa by segments"}  # last part of a benchmark's name: what it is
 PADDED, BY_LENGTH, PER_SEQUENCE = "transformers, padded", "transformers, by length", "transformers, per sequence"
@@ -37,6 +38,9 @@ AIMS = {
     ("2 ranks, weights kept", TOKENS, SILENT): (">=", 0.92),
     ("2 ranks", WIRE, FSDP): ("<=", 0.76),
     ("2 ranks", MEMORY, FSDP): ("<=", 0.8),
+    ("checkpoint", STALL, DCP): ("<=", 0.05),
+    ("checkpoint", DISK, DCP): ("<=", 1.0),
+    ("checkpoint", LOAD, DCP): ("<=", 1.0),
     ("attention/ragged", "piece_seconds", None): ("<=", 1 / 1.5),
 }
 
@@ -95,6 +99,9 @@ VALUES = {
     START: lambda side: median_of(side, "startup_seconds"),
     RATE: lambda side: median_of(side, "rate"),
     WIRE: lambda side: median_of(side, "wire") or None,
+    STALL: lambda side: median_of(side, STALL),
+    DISK: lambda side: median_of(side, DISK),
+    LOAD: lambda side: median_of(side, LOAD),
 }
 
 

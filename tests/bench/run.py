@@ -15,7 +15,7 @@ import launch  # noqa: E402
 import make_data  # noqa: E402
 import rows  # noqa: E402
 
-PARTS = ("lm", "vlm", "mixture", "compile", "start", "ranks", "pieces")
+PARTS = ("lm", "vlm", "mixture", "compile", "start", "ranks", "checkpoint", "pieces")
 RUNS = 5
 CASE_METRICS = (rows.NON_GEMM, rows.TOKENS, rows.MEMORY)
 # Seconds of one launch on two cores of a common server, for the estimate that is printed first.
@@ -82,6 +82,10 @@ def contests(machine, parts):
                            {"2 ranks ours kept": ("", lambda turn: machine.our_ranks("parallel.gather=step")),
                             "2 ranks fsdp kept": (rows.FSDP_KEEP, lambda turn: machine.peer_ranks("--keep")),
                             "2 ranks silent again": (rows.SILENT, lambda turn: machine.our_silent_ranks())}, metrics))
+    if "checkpoint" in parts:
+        out.append(Contest("checkpoint", {"checkpoint ours": ("", lambda turn: machine.our_checkpoint()),
+                                          "checkpoint dcp": (rows.DCP, lambda turn: machine.peer_checkpoint())},
+                           (rows.STALL, rows.DISK, rows.LOAD)))
     if "pieces" in parts:
         out.append(Contest("gemm", {"rate ours": ("", lambda turn: machine.our_rate()),
                                     "rate peer": ("torch.matmul", lambda turn: machine.peer_rate())}, (rows.RATE,)))
@@ -96,6 +100,8 @@ def told(result):
     """One launch in a few words."""
     if "rate" in result:
         return f"{result['rate'] / 1e9:.0f} GFLOP/s"
+    if rows.STALL in result:
+        return f"stall {result[rows.STALL] * 1e3:.0f} ms, on disk after {result[rows.DISK]:.2f} s, load {result[rows.LOAD]:.2f} s"
     if "seconds" not in result:
         return f"{result['startup_seconds']:.2f} s to step 1"
     words = [f"{sum(result['seconds']) / len(result['seconds']):.3f} s a step"]

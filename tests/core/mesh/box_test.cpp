@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "core/base/error.h"
@@ -65,6 +66,33 @@ TEST(Box, TilesFindsGapsOverlapsAndParts) {
   EXPECT_FALSE(tiles({{{0, 0}, {4, 2}}, {{1, 2}, {3, 4}}}, whole));  // a gap
   EXPECT_FALSE(tiles({{{0, 0}, {4, 3}}, {{0, 2}, {4, 3}}}, whole));  // right count, but they overlap
   EXPECT_FALSE(tiles({{{0, 0}, {4, 6}}, {{4, 0}, {1, 6}}}, whole));  // one lies outside
+}
+
+TEST(Box, ARangeOfElementsIsAFewBoxesInOrder) {
+  const std::vector<std::vector<int64_t>> shapes = {{}, {7}, {3, 5}, {4, 1, 3}, {2, 3, 4}, {3, 2, 2, 3}};
+  int most = 0;
+  for (const std::vector<int64_t>& shape : shapes) {
+    const Box whole = whole_box(shape);
+    for (int64_t begin = 0; begin <= whole.numel(); ++begin) {
+      for (int64_t end = begin; end <= whole.numel(); ++end) {
+        int64_t at = begin;
+        const std::vector<Box> boxes = boxes_of_range(shape, begin, end);
+        for (const Box& box : boxes) {
+          EXPECT_TRUE(contains(whole, box));
+          EXPECT_FALSE(box.empty());
+          EXPECT_EQ(first_element(box, shape), at);
+          at += box.numel();
+        }
+        EXPECT_EQ(at, end);
+        EXPECT_LE(boxes.size(), shape.empty() ? 1 : 2 * shape.size() - 1);
+        most = std::max(most, static_cast<int>(boxes.size()));
+      }
+    }
+    std::vector<Box> parts = boxes_of_range(shape, 0, whole.numel() / 3);
+    for (const Box& box : boxes_of_range(shape, whole.numel() / 3, whole.numel())) parts.push_back(box);
+    EXPECT_TRUE(tiles(parts, whole));
+  }
+  EXPECT_EQ(most, 7);
 }
 
 TEST(Box, TextAndMismatch) {

@@ -34,9 +34,7 @@ Sharding sharding(Communicator& comm, int shard) {
 void fill(UnitBuffer& buffer, double shift = 0) {
   for (size_t e = 0; e < buffer.entries().size(); ++e) {
     const BufferEntry& entry = buffer.entries()[e];
-    int64_t row = 1;
-    for (size_t d = 1; d < entry.global_shape.size(); ++d) row *= entry.global_shape[d];
-    const int64_t first = entry.box.offset[0] * row;
+    const int64_t first = first_element(entry.box, entry.global_shape);
     buffer.master_of(e).copy_(at::arange(first, first + entry.numel, at::kDouble).view(entry.shape) +
                               (100.0 * entry.param + shift));
   }
@@ -163,7 +161,8 @@ TEST(ShardedBuffer, GradientsAreSumsOverAllRanksAndPasses) {
           expected += mine(rank, pass, p, entry.global_shape) * (p == 0 ? 2.0 : 1.0);
         }
       }
-      expected = expected.narrow(0, entry.box.offset[0], entry.box.size[0]);
+      for (size_t d = 0; d < entry.box.size.size(); ++d)
+        expected = expected.narrow(static_cast<int64_t>(d), entry.box.offset[d], entry.box.size[d]);
       EXPECT_LE((buffer.gradient_of(e) - expected).abs().max().item<double>(), 1e-12) << entry.name;
     }
   });

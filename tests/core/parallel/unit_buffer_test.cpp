@@ -49,13 +49,15 @@ TEST(UnitBuffer, BoxesOfAllRanksTileEveryParameter) {
       for (uint64_t seed = 0; seed < kUnits; ++seed) {
         UnitBuffer buffer("unit", random_parameters(seed), {}, over_all(comm));
         int64_t used = 0;
-        for (const BufferEntry& param : buffer.params()) used += param.numel;
+        for (const BufferEntry& param : buffer.params()) {
+          used += param.numel;
+          EXPECT_EQ(param.offset % 16, 0);
+        }
         EXPECT_EQ(buffer.padding(), buffer.numel() * world - used);
         for (size_t e = 0; e < buffer.entries().size(); ++e) {
           const BufferEntry& entry = buffer.entries()[e];
           EXPECT_EQ(entry.shape, entry.box.size);
           EXPECT_EQ(entry.numel, entry.box.numel());
-          EXPECT_EQ(entry.offset % 16, 0);
           EXPECT_EQ(entry.global_shape, buffer.params().at(static_cast<size_t>(entry.param)).shape);
           EXPECT_EQ(buffer.master_of(e).sizes(), at::IntArrayRef(entry.shape));
           const std::lock_guard lock(mutex);
