@@ -1,6 +1,7 @@
 // Gradients that an operation adds to memory by itself, against the same operation under autograd: equal to the bit (of
 // small whole numbers, whose sums are exact in any order).
 #include "core/nn/gradient_sink.h"
+#include "core/checkpoint/box_view.h"
 
 #include <gtest/gtest.h>
 
@@ -88,10 +89,9 @@ std::shared_ptr<BoundComponent> chain(const SinkOptions& options) {
   for (const auto& buffer : out->buffers()) {
     for (size_t e = 0; e < buffer->entries().size(); ++e) {
       const BufferEntry& entry = buffer->entries()[e];
-      const int64_t from = entry.box.offset.empty() ? 0 : entry.box.offset[0];
       const at::Tensor whole = at::arange(20, at::kDouble).remainder(5).sub(2).slice(0, 0, 4 * 4);
       if (entry.global_shape == std::vector<int64_t>{4, 4})
-        buffer->master_of(e).copy_(whole.view({4, 4}).narrow(0, from, entry.box.size[0]));
+        buffer->master_of(e).copy_(box_view(whole.view({4, 4}), entry.box, whole_box({4, 4})));
     }
     buffer->master_written();
   }

@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include "core/checkpoint/box_view.h"
 #include "core/parallel/unit_buffer.h"
 
 namespace loom::test {
@@ -72,7 +73,7 @@ inline Sharding sharding_on(Communicator& comm, int shard) {
 
 // What lies at an entry, of a whole tensor.
 inline at::Tensor part_of(const at::Tensor& whole, const BufferEntry& entry) {
-  return entry.box.size.empty() ? whole : whole.narrow(0, entry.box.offset[0], entry.box.size[0]);
+  return box_view(whole, entry.box, whole_box(whole.sizes().vec()));
 }
 
 }  // namespace loom::test
