@@ -1,12 +1,10 @@
 // Rank 0's text goes to everybody, each rank compares, and the first one that differs tells all.
 #include "pipelines/agreement.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/base/text.h"
+#include "core/comm/texts.h"
 
 namespace loom {
 namespace {
@@ -47,14 +45,14 @@ void agree(Communicator& comm, const std::vector<Fact>& facts) {
     if (difference.empty() && !found.empty())
       difference = concat("rank ", comm.rank(), ": its ", fact.name, " differs from rank 0's in ", found);
   }
-  Tensor differs = at::zeros({comm.world()}, at::kLong);
-  if (!difference.empty()) differs[comm.rank()].fill_(1);
-  comm.all_reduce("agreement: differences", everyone, differs);
-  const int64_t count = differs.sum().item<int64_t>();
+  std::string first;
+  int64_t count = 0;
+  for (const std::string& found : exchange_texts(comm, "agreement: differences", difference)) {
+    if (found.empty()) continue;
+    if (count++ == 0) first = found;
+  }
   if (count == 0) return;
-  const int first = static_cast<int>(differs.argmax().item<int64_t>());
-  const std::string words = comm.broadcast("agreement: the first difference", everyone, first, difference);
-  throw UserError(count == 1 ? words : concat(words, " (and ", count - 1, " more ranks differ)"));
+  throw UserError(count == 1 ? first : concat(first, " (and ", count - 1, " more ranks differ)"));
 }
 
 }  // namespace loom

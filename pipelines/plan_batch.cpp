@@ -211,15 +211,8 @@ PlanBatch synthetic_batch(const Job& job, int64_t budget) {
 }
 
 PlanBatch usual_batch(const Job& job) {
-  std::string why;
-  try {
-    return batch_from_data(job);
-  } catch (const UserError& error) {
-    why = error.what();
-  }
-  PlanBatch out = synthetic_batch(job);
-  out.words += concat(" (", why, ")");
-  return out;
+  return data_or_invented(
+      job, [](const Job& of) { return batch_from_data(of); }, [](const Job& of) { return synthetic_batch(of); });
 }
 
 std::optional<PlanBatch> repacked(const PlanBatch& batch, int64_t budget) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/data/loader.h"
 #include "pipelines/job.h"
 
@@ -24,7 +25,19 @@ PlanBatch batch_from_data(const Job& job, int steps = 3);
 // One microbatch of `budget` tokens (0 = data.budget): text, and one item of every modality per sample, of a size that
 // the encoder takes. UserError when a sample does not fit.
 PlanBatch synthetic_batch(const Job& job, int64_t budget = 0);
-// The recipe's data when it can be read, else invented samples, which its words then say.
+// What from_data(job) makes of the recipe's data when it can be read, else invented(job), whose words then say why.
+template <class FromData, class Invented>
+auto data_or_invented(const Job& job, const FromData& from_data, const Invented& invented) {
+  std::string why;
+  try {
+    return from_data(job);
+  } catch (const UserError& error) {
+    why = error.what();
+  }
+  auto out = invented(job);
+  out.words += concat(" (", why, ")");
+  return out;
+}
 PlanBatch usual_batch(const Job& job);
 // A step that has been loaded anyway.
 PlanBatch batch_from_step(const LoadedStep& step);

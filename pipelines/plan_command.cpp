@@ -13,6 +13,7 @@
 #include "core/comm/dry.h"
 #include "pipelines/cli.h"
 #include "pipelines/plan.h"
+#include "pipelines/plan_json.h"
 #include "pipelines/plan_world_table.h"
 
 namespace loom {
@@ -96,15 +97,9 @@ void print_json(const Job& job, const TrainingPlan& plan) {
                   {"samples", plan.samples},
                   {"budget", plan.budget}};
   for (const PlanRow& row : plan.rows) {
-    out["rows"].push_back({{"component", row.component},
-                           {"params", row.params},
-                           {"trainable", row.trainable},
-                           {"layout", row.layout},
-                           {"weights", row.weights},
-                           {"gradients", row.gradients},
-                           {"optimizer", row.optimizer},
-                           {"activations", row.activations},
-                           {"flops", row.flops}});
+    Json cells = row_json(row);
+    cells["flops"] = row.flops;
+    out["rows"].push_back(std::move(cells));
   }
   for (const PlanUnits& u : plan.units) {
     if (u.component.empty()) continue;
@@ -114,10 +109,7 @@ void print_json(const Job& job, const TrainingPlan& plan) {
                             {"forward", operations_json(u.forward)},
                             {"backward", operations_json(u.backward)}});
   }
-  out["peak"] = {{"bytes", plan.peak},         {"at", plan.peak_at},          {"weights", plan.weights},
-                 {"gathered", plan.gathered},  {"gradients", plan.gradients}, {"optimizer", plan.optimizer},
-                 {"tables", plan.tables},      {"batch", plan.batch_bytes},   {"kept", plan.kept},
-                 {"transient", plan.transient}};
+  out["peak"] = peak_json(plan);
   out["flops"] = {{"model", plan.step.model()}, {"hardware", plan.step.hardware()}};
   if (plan.recomputed_peak.has_value()) out["with_recompute"] = *plan.recomputed_peak;
   if (plan.half_budget_peak.has_value()) out["with_half_budget"] = *plan.half_budget_peak;

@@ -59,15 +59,8 @@ WorldBatch synthetic_world_batch(const Job& job) {
 }
 
 WorldBatch usual_world_batch(const Job& job) {
-  std::string why;
-  try {
-    return world_batch_from_data(job);
-  } catch (const UserError& error) {
-    why = error.what();
-  }
-  WorldBatch out = synthetic_world_batch(job);
-  out.words += concat(" (", why, ")");
-  return out;
+  return data_or_invented(
+      job, [](const Job& of) { return world_batch_from_data(of); }, synthetic_world_batch);
 }
 
 LoadedStep WorldBatch::of_rank(size_t step, int rank) const {

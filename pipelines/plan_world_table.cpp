@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 
-#include <nlohmann/json.hpp>
-
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "pipelines/plan_json.h"
 
 namespace loom {
 namespace {
@@ -188,20 +187,12 @@ std::string world_plan_json(const Job& job, const WorldPlan& world) {
   for (const PlanRow& row : plan.rows) {
     const bool last = &row == &plan.rows.back();
     const auto belongs = [&](const CommSite& site) { return last ? of_bridge(site) : belongs_to(site, row.component); };
-    out["rows"].push_back({{"component", row.component},
-                           {"params", row.params},
-                           {"trainable", row.trainable},
-                           {"layout", row.layout},
-                           {"weights", row.weights},
-                           {"gradients", row.gradients},
-                           {"optimizer", row.optimizer},
-                           {"activations", row.activations},
-                           {"wire", wire(belongs)}});
+    WorldJson cells = row_json(row);
+    cells["wire"] = wire(belongs);
+    out["rows"].push_back(std::move(cells));
   }
-  out["peak"] = {{"rank", world.largest},       {"bytes", plan.peak},         {"at", plan.peak_at},
-                 {"weights", plan.weights},     {"gathered", plan.gathered},  {"gradients", plan.gradients},
-                 {"optimizer", plan.optimizer}, {"tables", plan.tables},      {"batch", plan.batch_bytes},
-                 {"kept", plan.kept},           {"transient", plan.transient}};
+  out["peak"] = {{"rank", world.largest}};
+  out["peak"].update(peak_json(plan));
   out["wire"] = {{"bytes", world.sent()}, {"sites", wire([](const CommSite&) { return true; })}};
   out["flops"] = {{"model", plan.step.model()}, {"hardware", plan.step.hardware()}};
   if (plan.recomputed_peak.has_value()) out["with_recompute"] = *plan.recomputed_peak;

@@ -2,9 +2,9 @@
 #include "pipelines/world_run.h"
 
 #include <ATen/Parallel.h>
-#include <c10/util/Exception.h>
 
 #include "core/base/error.h"
+#include "core/base/error_words.h"
 #include "core/base/log.h"
 #include "core/base/version.h"
 #include "core/comm/process_world.h"
@@ -19,13 +19,6 @@ std::string plugin_lines(const Job& job) {
   std::string out;
   for (const std::string& line : job.plugins->builds()) out += line + "\n";
   return out;
-}
-
-// The last words of a rank whose error the others cannot see.
-std::string words_of(const std::exception& error) {
-  const auto* torch = dynamic_cast<const c10::Error*>(&error);
-  const std::string words = torch != nullptr ? torch->what_without_backtrace() : error.what();
-  return words.substr(0, words.find('\n'));
 }
 
 int train_together(const TrainFlags& flags, const RankPlace& place, Communicator& comm) {
@@ -70,7 +63,7 @@ int train_in_world(const TrainFlags& flags, const RankPlace& place) {
   } catch (const CommError&) {
     throw;
   } catch (const std::exception& error) {
-    comm->fail(words_of(error));
+    comm->fail(error_words(error));
     throw;
   }
 }

@@ -19,6 +19,7 @@
 #include "core/checkpoint/folders.h"
 #include "core/checkpoint/manifest.h"
 #include "core/checkpoint/together.h"
+#include "core/comm/texts.h"
 
 namespace loom {
 namespace {

@@ -1,11 +1,10 @@
 #pragma once
 // Between unit buffers, which know memory, and checkpoints, which know boxes of global tensors: which parts of a buffer
-// a rank holds, under global names; and the whole tensors, for whoever wants to look at them.
+// a rank holds, under global names.
 #include <string>
 #include <vector>
 
 #include "core/checkpoint/checkpoint.h"
-#include "core/comm/communicator.h"
 #include "core/parallel/unit_buffer.h"
 
 namespace loom {
@@ -15,10 +14,5 @@ namespace loom {
 // ask a checkpoint for the same names and find the same mistakes. Parts that another rank counts are not `counted`.
 void append_parts(const UnitBuffer& buffer, const Tensor& flat, const std::string& prefix,
                   std::vector<NamedTensor>& out);
-
-// The whole tensors on rank 0, nothing elsewhere; all ranks call it. Each counted part is sent once, as a message of
-// its own, straight into its place where the place is contiguous; what rank 0 holds whole is not copied. Saving does
-// without it.
-std::vector<NamedTensor> gather_tensors(Communicator& comm, const std::vector<NamedTensor>& mine);
 
 }  // namespace loom

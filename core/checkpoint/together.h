@@ -4,15 +4,11 @@
 // one.
 #include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/comm/communicator.h"
 
 namespace loom {
-
-// Every rank's text, by rank. All ranks call it.
-std::vector<std::string> exchange_texts(Communicator& comm, std::string_view what, const std::string& text);
 
 // Runs `work` on every rank, on a thread of its own when there are several ranks, and returns what it returned, by
 // rank. Where it failed anywhere, all ranks throw the first failing rank's error, of the same class.

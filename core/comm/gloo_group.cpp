@@ -11,12 +11,14 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "core/base/error_words.h"
 #include "core/base/random.h"
 #include "core/base/text.h"
 #include "core/comm/device_group.h"
 #include "core/comm/process_world.h"
 #include "core/comm/store_group.h"
 #include "core/comm/vital_signs.h"
+#include "core/observe/process.h"
 
 namespace loom {
 namespace {
@@ -25,11 +27,6 @@ using Group = c10d::ProcessGroupGloo;
 
 constexpr auto kFarewell = std::chrono::milliseconds(500);
 constexpr auto kNever = std::chrono::hours(24 * 365);  // waiting is ended by signs of life, not by Gloo
-
-std::string host_name() {
-  char name[HOST_NAME_MAX + 1] = {};
-  return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown host";
-}
 
 bool loopback(const std::string& address) {
   return address == "localhost" || address == "::1" || address.starts_with("127.");
@@ -209,9 +206,7 @@ std::unique_ptr<Communicator> join_world(const RankPlace& place, const WorldOpti
     if (place.rank == 0 && !place.store_elsewhere) std::this_thread::sleep_for(kFarewell);
     throw;
   } catch (const std::exception& error) {
-    const std::string words = error.what();
-    throw CommError(concat("rank ", place.rank,
-                           " cannot connect to the other ranks: ", words.substr(0, words.find('\n')),
+    throw CommError(concat("rank ", place.rank, " cannot connect to the other ranks: ", error_words(error),
                            "; GLOO_SOCKET_IFNAME names the network interface to use"));
   }
 }

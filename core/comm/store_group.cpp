@@ -5,18 +5,13 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "core/base/error.h"
+#include "core/base/error_words.h"
 
 namespace loom {
 namespace {
 
 std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
-
-std::string words_of(const std::exception& error) {
-  const auto* own = dynamic_cast<const c10::Error*>(&error);
-  std::string words = own != nullptr ? own->what_without_backtrace() : error.what();
-  return words.substr(0, words.find('\n'));
-}
 
 class TcpStore final : public Store {
  public:
@@ -59,7 +54,7 @@ std::unique_ptr<Store> open_store(const RankPlace& place, double seconds) {
   try {
     return std::make_unique<TcpStore>(place, server, seconds);
   } catch (const std::exception& error) {
-    const std::string words = words_of(error);
+    const std::string words = error_words(error);
     const bool taken = words.find("EADDRINUSE") != std::string::npos || words.find("in use") != std::string::npos;
     if (server && taken)
       throw UserError(

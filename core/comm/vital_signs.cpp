@@ -301,11 +301,4 @@ void VitalSigns::report(const std::string& words) {
   state.changed.wait_for(lock, std::chrono::duration<double>(kAgreement), [&] { return state.failure.has_value(); });
 }
 
-bool VitalSigns::failed() const {
-  const std::lock_guard<std::mutex> guard(state_->mutex);
-  return state_->failure.has_value();
-}
-
-std::string VitalSigns::name_of(int rank) const { return state_->name(rank); }
-
 }  // namespace loom

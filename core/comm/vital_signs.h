@@ -60,9 +60,6 @@ class VitalSigns {
   [[noreturn]] void fail(int peer, std::string_view what, const std::string& reason);
   // This rank cannot go on, for a reason of its own; the others end with these words.
   void report(const std::string& words);
-  bool failed() const;
-  // "rank 2 (host b)"
-  std::string name_of(int rank) const;
 
   struct State;
 

@@ -29,4 +29,14 @@ ProcessMemory process_memory() {
   return {field_bytes(text.data(), "VmRSS:"), field_bytes(text.data(), "VmHWM:")};
 }
 
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "host";
+  std::string out = name.data();
+  for (char& c : out) {
+    if (c == '/' || c == ' ') c = '-';
+  }
+  return out;
+}
+
 }  // namespace loom

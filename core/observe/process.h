@@ -1,6 +1,7 @@
 #pragma once
 // What the operating system says about this process. Read once per step, so it costs microseconds.
 #include <cstdint>
+#include <string>
 
 namespace loom {
 
@@ -11,5 +12,8 @@ struct ProcessMemory {
 
 // Zeros where the system does not say.
 ProcessMemory process_memory();
+
+// Of this machine, fit for a file's name; "host" where the system does not say.
+std::string host_name();
 
 }  // namespace loom

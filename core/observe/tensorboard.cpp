@@ -19,6 +19,7 @@
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/base/text.h"
+#include "core/observe/process.h"
 
 namespace loom {
 namespace {
@@ -80,16 +81,6 @@ constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSession
 }
 namespace value {
 constexpr int kTag = 1, kSimple = 2, kImage = 4, kTensor = 8, kMetadata = 9;
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "host";
-  std::string out = name.data();
-  for (char& c : out) {
-    if (c == '/' || c == ' ') c = '-';
-  }
-  return out;
 }
 
 double system_seconds() {

@@ -262,9 +262,10 @@ void UnitBuffer::add_gradient(size_t param, const at::Tensor& gradient, SlabPool
   }
 }
 
-void UnitBuffer::reduce_over_shard() {
+void UnitBuffer::reduce_over_shard(bool contributes) {
   clear_unwritten(local_gradient_);
   std::fill(written_.begin(), written_.end(), false);
+  if (!contributes && fault(Fault::empty_rank_garbage)) local_gradient_.fill_(0.01);
   reducing_ = sharding_.comm->reduce_scatter_add(unit_ + ": gradients", sharding_.shard, local_gradient_, gradient());
   reduced_ = std::exchange(local_gradient_, {});
 }
@@ -282,9 +283,7 @@ void UnitBuffer::reduce_gradient(SlabPool& pool) {
   if (sharded()) {
     const bool contributes = local_gradient_.defined();
     make_local_gradient(pool);
-    clear_unwritten(local_gradient_);
-    if (!contributes && fault(Fault::empty_rank_garbage)) local_gradient_.fill_(0.01);
-    reduce_over_shard();
+    reduce_over_shard(contributes);
     reduced_slab_ = std::exchange(gradient_slab_, {});
     reduced_pool_ = &pool;
   }
@@ -294,8 +293,9 @@ void UnitBuffer::reduce_gradient(SlabPool& pool) {
 void UnitBuffer::finish_gradient() {
   if (!options_.trainable) return;
   if (sharded() && options_.keep_gradients) {
-    if (!local_gradient_.defined()) make_kept_gradient();
-    reduce_over_shard();
+    const bool contributes = local_gradient_.defined();
+    if (!contributes) make_kept_gradient();
+    reduce_over_shard(contributes);
   }
   finish_reduce();
   if (sharding_.replicate.size() < 2 || fault(Fault::missing_replica_sum)) return;

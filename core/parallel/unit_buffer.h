@@ -115,7 +115,7 @@ class UnitBuffer {
   void begin_gather(SlabPool& pool);
   bool current() const { return options_.keep_weights && slab_.defined() && filled_generation_ == generation_; }
   void make_kept_gradient();
-  void reduce_over_shard();
+  void reduce_over_shard(bool contributes);
   void make_local_gradient(SlabPool& pool);
   void make_gradient();
   void clear_padding(const at::Tensor& flat) const;

@@ -12,6 +12,7 @@
 #include "core/base/faults.h"
 #include "core/base/signal.h"
 #include "core/base/text.h"
+#include "core/comm/texts.h"
 #include "core/data/batch_builder.h"
 #include "core/parallel/memory_meter.h"
 #include "core/train/grad_norm.h"
@@ -168,9 +169,7 @@ void Trainer::learn_interior_names(const StepStats& stats) {
   std::vector<std::string> mine;
   for (const auto& [name, value] : stats.interior) mine.push_back(name);
   std::set<std::string> all(interior_names_.begin(), interior_names_.end());
-  for (int rank = 0; rank < comm.world(); ++rank) {
-    const std::string text = comm.broadcast("trainer: names of interior losses", world_group(comm.world()), rank,
-                                            rank == comm.rank() ? join(mine, "\n") : "");
+  for (const std::string& text : exchange_texts(comm, "trainer: names of interior losses", join(mine, "\n"))) {
     for (std::string& name : split(text, '\n')) {
       if (!name.empty()) all.insert(std::move(name));
     }

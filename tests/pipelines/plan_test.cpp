@@ -14,8 +14,7 @@
 #include "core/parallel/memory_meter.h"
 #include "core/train/trainer.h"
 #include "pipelines/step_cost.h"
-#include "tests/core/base/temp_folder.h"
-#include "tests/paths.h"
+#include "tests/pipelines/plan_steps.h"
 
 namespace loom::test {
 namespace {
@@ -42,12 +41,6 @@ data: {budget: 128}
 train: {lr: 1e-3, batch: 4096 tokens, threads: 1}
 )";
 
-std::string recipe_file(const TempFolder& folder, std::string text) {
-  const std::string mark = "PLUGINS";
-  text.replace(text.find(mark), mark.size(), kPluginDir);
-  return folder.write("recipe.yaml", text);
-}
-
 // Kilobytes of resident memory.
 int64_t resident() {
   std::ifstream status("/proc/self/status");
@@ -55,17 +48,6 @@ int64_t resident() {
     if (line.rfind("VmRSS:", 0) == 0) return std::stoll(line.substr(6));
   }
   return 0;
-}
-
-// The invented microbatch with numbers in it.
-LoadedStep with_values(LoadedStep step, int64_t vocab) {
-  const CountMemory pause(false);
-  int64_t next = 0;
-  for (PreparedSample& sample : step.samples) {
-    for (Tensor& media : sample.media) media = at::rand(media.sizes(), at::kFloat);
-    for (int64_t& token : sample.tokens) token = next++ % vocab;
-  }
-  return step;
 }
 
 struct Measured {

@@ -14,8 +14,7 @@
 #include "core/parallel/memory_meter.h"
 #include "core/train/trainer.h"
 #include "pipelines/parallel_section.h"
-#include "tests/core/base/temp_folder.h"
-#include "tests/paths.h"
+#include "tests/pipelines/plan_steps.h"
 
 namespace loom::test {
 namespace {
@@ -68,9 +67,7 @@ const std::vector<Layout>& layouts() {
 }
 
 std::string recipe_of(const TempFolder& folder, std::string text, const std::string& parallel) {
-  const std::string mark = "PLUGINS";
-  text.replace(text.find(mark), mark.size(), kPluginDir);
-  return folder.write("recipe.yaml", text + (parallel.empty() ? "" : "parallel: " + parallel + "\n"));
+  return recipe_file(folder, std::move(text) + (parallel.empty() ? "" : "parallel: " + parallel + "\n"));
 }
 
 // Samples with several items, one and none, long and short, packed for the job's layout. Contents without values.
@@ -90,16 +87,6 @@ LoadedStep uneven_step(const Job& job, int64_t samples, int64_t budget) {
     step.samples.push_back(std::move(sample));
   }
   step.plan = make_step_plan(1, std::move(verdicts), budget, 0, job.layout);
-  return step;
-}
-
-LoadedStep with_values(LoadedStep step, int64_t vocab) {
-  const CountMemory pause(false);
-  int64_t next = 0;
-  for (PreparedSample& sample : step.samples) {
-    for (Tensor& media : sample.media) media = at::rand(media.sizes(), at::kFloat);
-    for (int64_t& token : sample.tokens) token = next++ % vocab;
-  }
   return step;
 }
 

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/comm/loopback.h"
 #include "tests/core/checkpoint/files.h"
+#include "tests/core/checkpoint/gather_tensors.h"
 #include "tests/core/train/buffers.h"
 
 namespace loom {
@@ -53,7 +54,7 @@ TEST(Parts, BoxesOfAllRanksComeTogether) {
       mine.push_back({"rows", rows.slice(0, 3, 5), {5, 2}, Box{{3, 0}, {2, 2}}});
       mine.push_back({"count", at::empty({0}, at::kLong), {}, Box{{0}, {0}}, false});
     }
-    std::vector<NamedTensor> out = gather_tensors(comm, mine);
+    std::vector<NamedTensor> out = test::gather_tensors(comm, mine);
     if (comm.rank() == 0) {
       gathered = std::move(out);
     } else {
@@ -71,14 +72,14 @@ TEST(Parts, AHoleIsNoCheckpoint) {
   EXPECT_THROW(run_loopback(2,
                             [](Communicator& comm) {
                               const int64_t begin = comm.rank() == 0 ? 0 : 3;
-                              gather_tensors(comm, {{"w", numbers({2, 2}, 0), {5, 2}, Box{{begin, 0}, {2, 2}}}});
+                              test::gather_tensors(comm, {{"w", numbers({2, 2}, 0), {5, 2}, Box{{begin, 0}, {2, 2}}}});
                             }),
                InternalError);
 }
 
 TEST(Parts, OneRankSavesWhatItHasWithoutACopy) {
   const Tensor whole = numbers({4, 6}, 0);
-  const std::vector<NamedTensor> out = gather_tensors(alone(), {{"w", whole, {4, 6}, whole_box({4, 6})}});
+  const std::vector<NamedTensor> out = test::gather_tensors(alone(), {{"w", whole, {4, 6}, whole_box({4, 6})}});
   ASSERT_EQ(out.size(), 1u);
   EXPECT_EQ(out[0].tensor.const_data_ptr(), whole.const_data_ptr());
 }
@@ -103,7 +104,7 @@ TEST(Parts, EveryLayoutReadsWhatEveryOtherWrote) {
         }
         append_parts(*buffer, buffer->master(), "", mine);
       }
-      const std::vector<NamedTensor> whole = gather_tensors(comm, mine);
+      const std::vector<NamedTensor> whole = test::gather_tensors(comm, mine);
       if (comm.rank() != 0) return;
       saved = by_name(whole);
       folder = save_checkpoint(run.path(), 1, whole);

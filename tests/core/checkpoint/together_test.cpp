@@ -1,5 +1,6 @@
 // One outcome for all ranks, however long one of them works.
 #include "core/checkpoint/together.h"
+#include "core/comm/texts.h"
 
 #include <gtest/gtest.h>
 

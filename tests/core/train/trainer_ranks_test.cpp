@@ -12,6 +12,7 @@
 #include "core/comm/loopback.h"
 #include "core/train/trainer.h"
 #include "tests/core/checkpoint/files.h"
+#include "tests/core/checkpoint/gather_tensors.h"
 #include "tests/core/train/steps.h"
 
 namespace loom::test {
@@ -152,7 +153,7 @@ Result train(const Case& on, const char* kind, int64_t steps) {
       if (step == 2) samples.resize(1);  // fewer samples than ranks
       stats.push_back(training.step(step, samples));
     }
-    for (const NamedTensor& tensor : gather_tensors(comm, training.parts()))
+    for (const NamedTensor& tensor : test::gather_tensors(comm, training.parts()))
       result.tensors[tensor.name] = tensor.tensor;
     result.stats[static_cast<size_t>(comm.rank())] = std::move(stats);
   });
@@ -270,7 +271,7 @@ TEST(TrainerOnRanks, CheckpointsFitEveryLayout) {
     run_loopback(from.world, [&](Communicator& comm) {
       RankTraining training(comm, from, "adamw");
       for (int64_t step = 1; step <= 2; ++step) training.step(step, uneven_samples());
-      const std::vector<NamedTensor> whole = gather_tensors(comm, training.parts());
+      const std::vector<NamedTensor> whole = test::gather_tensors(comm, training.parts());
       if (comm.rank() != 0) return;
       folder = save_checkpoint(run.path(), 2, whole);
       for (const NamedTensor& tensor : whole) saved[tensor.name] = tensor.tensor.clone();
@@ -282,7 +283,7 @@ TEST(TrainerOnRanks, CheckpointsFitEveryLayout) {
         RankTraining training(comm, to, "adamw");
         load_checkpoint(folder, training.parts());
         training.model->weights_written();
-        for (const NamedTensor& tensor : gather_tensors(comm, training.parts()))
+        for (const NamedTensor& tensor : test::gather_tensors(comm, training.parts()))
           EXPECT_TRUE(at::equal(tensor.tensor, saved.at(tensor.name))) << tensor.name << ": " << to.text();
         training.optimizer->set_steps(2);
         training.step(3, uneven_samples());
