@@ -71,6 +71,9 @@ Schema parallel_schema() {
   s.number("timeout", usual.timeout, {1, kLongestWait}, "seconds that a rank waits for another one that is alive");
   s.number("lost_after", usual.patience, {1, kLongestWait},
            "seconds without a sign of life after which a rank counts as lost");
+  s.choice("neighbors", "memory", {"memory", "sockets"},
+           "how large messages pass between processes of one machine: copied from memory to memory where the system "
+           "allows it, or as between machines");
   return s;
 }
 
@@ -108,12 +111,13 @@ WorldLayout read_layout(const Recipe& recipe, int world) {
   return layout;
 }
 
-WorldOptions read_patience(const Recipe& recipe) {
+WorldOptions read_world_options(const Recipe& recipe) {
   WorldOptions options;
   const ConfigValue* parallel = recipe.tree.find("parallel");
   if (parallel == nullptr || !parallel->is_map()) return options;
   options.timeout = parallel->get_number("timeout");
   options.patience = parallel->get_number("lost_after");
+  options.share_memory = parallel->get_string("neighbors") == "memory";
   return options;
 }
 

@@ -17,8 +17,8 @@ Schema parallel_schema();
 void check_parallel_names(const ConfigValue& parallel, const std::vector<std::string>& components, Mistakes& mistakes);
 // The layout on `world` ranks. UserError in one line when a size does not divide them.
 WorldLayout read_layout(const Recipe& recipe, int world);
-// How long ranks wait for each other.
-WorldOptions read_patience(const Recipe& recipe);
+// How ranks talk and how long they wait for each other.
+WorldOptions read_world_options(const Recipe& recipe);
 // UserError when a lane of several ranks would have to split a sample through a unit that mixes it as a whole.
 void check_splits(const Recipe& recipe, const WorldLayout& layout, const BoundComponent& backbone);
 // One line per component: "encoders.image   4 lanes · items over up to 2 ranks · shard 4".

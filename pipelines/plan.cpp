@@ -99,8 +99,9 @@ PlanRow row_of(BoundComponent& component, int64_t all_state, int64_t all_trainab
 
 // The model, optimizer and trainer of a dry run.
 struct DryRun {
-  DryRun(const Job& job, std::optional<bool> recompute, Communicator* comm)
-      : others(metered_live()),
+  DryRun(const Job& job_of_run, std::optional<bool> recompute, Communicator* comm)
+      : job(job_of_run),
+        others(metered_live()),
         model(build_model(job.recipe, job.tokenizer->vocab_size(), *job.plugins,
                           {.comm = comm,
                            .layout = comm != nullptr ? job.layout : WorldLayout{},
@@ -112,6 +113,7 @@ struct DryRun {
 
   TrainingPlan memory();
 
+  const Job& job;
   int64_t others;  // bytes of other dry models
   std::unique_ptr<MultimodalModel> model;
   std::unique_ptr<Optimizer> optimizer;
@@ -142,6 +144,8 @@ TrainingPlan DryRun::memory() {
     row.activations = std::max<int64_t>(row.activations, 0);
     plan.weights += row.weights;
     plan.gradients += row.gradients;
+    if (job.recipe.checkpoint().get_bool("async"))
+      plan.snapshot += (row.weights + row.optimizer) / job.layout.copies(row.component);
     plan.rows.push_back(std::move(row));
   }
   for (const auto& [name, kept] : peak.kept) plan.kept += kept;

@@ -40,7 +40,10 @@ struct TrainingPlan {
   int64_t peak = 0;
   int64_t weights = 0, gathered = 0, gradients = 0, optimizer = 0, tables = 0, batch_bytes = 0, kept = 0, transient = 0;
   std::string peak_at;  // "backward of backbone.head"
-  Operations step;      // of one optimizer step
+  // Host memory beyond the peak, for the copy that a checkpoint is written from in the background: what the rank's
+  // share of a save is when copies of weights are shared out evenly.
+  int64_t snapshot = 0;
+  Operations step;  // of one optimizer step
   // What the peak would be otherwise; nothing when it is not worth a word.
   std::optional<int64_t> recomputed_peak, half_budget_peak;
   std::optional<int64_t> full_budget_peak;  // of invented samples, when the data's leave room

@@ -67,6 +67,7 @@ void print_plan(const Job& job, const TrainingPlan& plan, bool units) {
   if (units) print_units(plan, "one microbatch");
   std::printf("\npeak    %s in the %s: %s\n", human_bytes(static_cast<double>(plan.peak)).c_str(), plan.peak_at.c_str(),
               peak_parts(plan).c_str());
+  print_snapshot(plan);
   std::printf(
       "work    %s per step (a multiply-add is two, causal attention counted once, nothing counted again); %s done\n",
       flops_text(plan.step.model()).c_str(), flops_text(plan.step.hardware()).c_str());

@@ -13,10 +13,10 @@ inline nlohmann::ordered_json row_json(const PlanRow& row) {
 }
 
 inline nlohmann::ordered_json peak_json(const TrainingPlan& plan) {
-  return {{"bytes", plan.peak},         {"at", plan.peak_at},          {"weights", plan.weights},
-          {"gathered", plan.gathered},  {"gradients", plan.gradients}, {"optimizer", plan.optimizer},
-          {"tables", plan.tables},      {"batch", plan.batch_bytes},   {"kept", plan.kept},
-          {"transient", plan.transient}};
+  return {{"bytes", plan.peak},          {"at", plan.peak_at},          {"weights", plan.weights},
+          {"gathered", plan.gathered},   {"gradients", plan.gradients}, {"optimizer", plan.optimizer},
+          {"tables", plan.tables},       {"batch", plan.batch_bytes},   {"kept", plan.kept},
+          {"transient", plan.transient}, {"snapshot", plan.snapshot}};
 }
 
 }  // namespace loom

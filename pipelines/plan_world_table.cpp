@@ -106,6 +106,12 @@ void print_table(const Table& table, const std::set<size_t>& words) {
   }
 }
 
+void print_snapshot(const TrainingPlan& plan) {
+  if (plan.snapshot > 0)
+    std::printf("saving  %s more of host memory for the copy that is written (checkpoint.async=false: none)\n",
+                bytes_text(plan.snapshot).c_str());
+}
+
 std::string peak_parts(const TrainingPlan& plan) {
   std::vector<std::string> parts;
   const auto part = [&](const char* name, int64_t bytes) {
@@ -157,6 +163,7 @@ void print_world_plan(const Job& job, const WorldPlan& world) {
   std::printf("\nlargest rank %d%s: %s in the %s: %s\n", world.largest,
               world.complete ? "" : concat(" (of ", ranks_text(world), ", which have most work)").c_str(),
               human_bytes(static_cast<double>(plan.peak)).c_str(), plan.peak_at.c_str(), peak_parts(plan).c_str());
+  print_snapshot(plan);
   std::printf("wire    %s per step from this rank: %s\n", bytes_text(world.sent()).c_str(),
               wire_text(world.traffic, [](const CommSite&) { return true; }).c_str());
   std::printf("work    %s per rank and step; %s done\n", flops_text(plan.step.model()).c_str(),

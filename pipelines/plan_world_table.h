@@ -17,6 +17,8 @@ std::string flops_text(double flops);   // "41.8 TFLOP"
 void print_table(const Table& table, const std::set<size_t>& words = {});
 // "weights 1.8 GB, gradients 10 MB, ..." at the peak.
 std::string peak_parts(const TrainingPlan& plan);
+// The line about memory for saving; nothing without any.
+void print_snapshot(const TrainingPlan& plan);
 // "train.recompute=true -> 1.2 GB (saves 0.8 GB)", when that is less than the plan's peak.
 void add_knob(const TrainingPlan& plan, const std::string& setting, const std::optional<int64_t>& peak,
               std::vector<std::string>& knobs);

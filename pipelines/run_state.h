@@ -23,8 +23,11 @@ class RunSaver {
  public:
   // All ranks together, with the same options; `run` is rank 0's. The model and the optimizer must outlive it.
   RunSaver(const std::string& run, const WriterOptions& options, MultimodalModel& model, Optimizer& optimizer);
-  // All ranks together; rank 0 has the loader. Waits for the save before, whose error it throws.
+  // All ranks together; rank 0 has the loader. Waits for the save before, whose error it throws. Call wait_copied()
+  // before anything changes.
   void save(const RunState& state, const StepLoader* loader);
+  // Waits until weights and optimizer may change.
+  void wait_copied() { writer_.wait_copied(); }
   // True when a save has ended since the last call, whose error it throws. Once per step.
   bool poll() { return writer_.poll(); }
   // Waits until the checkpoint is on disk.

@@ -35,7 +35,9 @@ TrainingRun::TrainingRun(const TrainFlags& flags, Communicator& comm, const Rank
                     ": the run ends at step ", steps_);
   optimizer_ = make_optimizer(read_optimizer(train), job_.model->buffers());
   trainer_ = std::make_unique<Trainer>(*job_.model, *optimizer_,
-                                       TrainerOptions{read_schedule(train, steps_), train.get_number("clip")});
+                                       TrainerOptions{read_schedule(train, steps_), train.get_number("clip"), [this] {
+                                                        if (saver_ != nullptr) saver_->wait_copied();
+                                                      }});
   if (leader()) open_run(flags);
   feed_ = std::make_unique<StepFeed>(comm_, loader_.get(), job_.recipe.data().get_int("budget"), job_.layout);
   const ScopedTimeout patience(comm_, 0);  // ranks construct one after another
@@ -163,7 +165,10 @@ void TrainingRun::one_step() {
   if (leader()) observer_->step_done(loaded.plan, stats, time, *loader_, state_);
   if (due(job_.recipe.eval().get_int("every"))) evaluate_together();
   if (leader()) observer_->end_step(*loader_);
-  if (saver_ != nullptr && saver_->poll() && leader()) observer_->tell("save_seconds", saver_->stats().disk_seconds);
+  if (saver_ != nullptr && saver_->poll() && leader()) {
+    observer_->tell("save_stall_seconds", saver_->stats().stall_seconds);
+    observer_->tell("save_seconds", saver_->stats().disk_seconds);
+  }
   if (due(job_.recipe.checkpoint().get_int("every"))) save();
 }
 
@@ -206,9 +211,7 @@ void TrainingRun::save() {
   }
   saver_->save(state_, loader_.get());
   saved_ = state_.step;
-  if (!leader()) return;
-  observer_->tell("save_stall_seconds", saver_->stats().stall_seconds);
-  observer_->saved(*loader_);
+  if (leader()) observer_->saved(*loader_);
 }
 
 int train(const TrainFlags& flags) {

@@ -49,7 +49,7 @@ int train_in_world(const TrainFlags& flags, const RankPlace& place) {
     const Job job = read_job(flags.recipe_file(), flags.overrides);
     read_layout(job.recipe, place.world);
     at::set_num_threads(threads_per_rank(job.recipe, place.local_world));
-    options = read_patience(job.recipe);
+    options = read_world_options(job.recipe);
     facts = {{"program", concat("omniloom ", kVersion, "\n", plugin_lines(job))},
              {"recipe", write_yaml(job.recipe.tree)}};
   }

@@ -18,6 +18,7 @@ StreamDecl stream(std::string name, int64_t width, bool optional = false) {
 UnitDecl embed_unit(const Config& c) {
   UnitDecl decl;
   decl.name = "embed";
+  decl.backward_reads_weights = false;
   decl.inputs = {stream("tokens", 0)};
   decl.outputs = {stream("hidden", c.width)};
   return decl;

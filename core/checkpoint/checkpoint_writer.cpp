@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <map>
 
 #include <nlohmann/json.hpp>
@@ -23,6 +24,26 @@
 
 namespace loom {
 namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// By this thread alone: a pool of threads would take cores from training.
+void copy_tensors(const std::vector<KeyedTensor>& from, const std::vector<KeyedTensor>& to) {
+  const c10::NoGradGuard no_grad;
+  bool on_gpu = false;
+  for (size_t i = 0; i < from.size(); ++i) {
+    const Tensor& tensor = from[i].tensor;
+    if (tensor.is_cpu() && tensor.is_contiguous()) {
+      std::memcpy(to[i].tensor.mutable_data_ptr(), tensor.const_data_ptr(), tensor.nbytes());
+    } else {
+      to[i].tensor.copy_(tensor, /*non_blocking=*/tensor.is_cuda());
+      on_gpu = on_gpu || tensor.is_cuda();
+    }
+  }
+  if (on_gpu) synchronize_gpu();
+}
 
 // A rank that writes nothing has no file, and says so with no text.
 std::string to_text(const WrittenFile& file) { return concat(file.bytes, ' ', file.crc32); }
@@ -49,25 +70,50 @@ CheckpointWriter::~CheckpointWriter() {
 }
 
 void CheckpointWriter::save(int64_t step, const std::vector<NamedTensor>& tensors, const std::string& extra_json) {
-  const auto seconds_since = [](std::chrono::steady_clock::time_point from) {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
-  };
   const auto begin = std::chrono::steady_clock::now();
   finish();
   ++stats_.saves;
   if (stats_.plans == 0 || parts_held(tensors) != planned_) make_plan(tensors);
   auto work = std::make_shared<Work>(Work{step, extra_json, {}});
+  for (const Own& own : own_) work->data.push_back({own.key, tensors[own.tensor].tensor});
   if (options_.async) {
-    work->data = snapshot(tensors);
-    running_ = std::async(std::launch::async, [this, work, begin, seconds_since] {
-      write(*work);
-      return seconds_since(begin);
-    });
+    start(work, begin);
   } else {
-    for (const Own& own : own_) work->data.push_back({own.key, tensors[own.tensor].tensor});
     write(*work);
   }
   stats_.stall_seconds = seconds_since(begin);
+}
+
+// Memory is taken here, so that a lack of it is an error of save().
+void CheckpointWriter::start(const std::shared_ptr<Work>& work, std::chrono::steady_clock::time_point begin) {
+  const bool on_gpu =
+      std::any_of(work->data.begin(), work->data.end(), [](const KeyedTensor& each) { return each.tensor.is_cuda(); });
+  std::vector<KeyedTensor> copies = slices(work->data, on_gpu);
+  // A GPU copies in the order of its stream, which training is waiting behind anyway.
+  if (on_gpu) copy_tensors(work->data, copies);
+  std::promise<void> copied;
+  std::future<void> wait = copied.get_future();
+  running_ = std::async(std::launch::async,
+                        [this, work, on_gpu, begin, copies = std::move(copies), copied = std::move(copied)]() mutable {
+                          try {
+                            if (!on_gpu) copy_tensors(work->data, copies);
+                          } catch (...) {
+                            copied.set_value();
+                            throw;
+                          }
+                          work->data = std::move(copies);
+                          copied.set_value();
+                          write(*work);
+                          return seconds_since(begin);
+                        });
+  copied_ = std::move(wait);
+}
+
+void CheckpointWriter::wait_copied() {
+  if (!copied_.valid()) return;
+  const auto begin = std::chrono::steady_clock::now();
+  copied_.get();
+  stats_.stall_seconds += seconds_since(begin);
 }
 
 bool CheckpointWriter::poll() {
@@ -105,23 +151,16 @@ void CheckpointWriter::make_plan(const std::vector<NamedTensor>& tensors) {
   ++stats_.plans;
 }
 
-std::vector<KeyedTensor> CheckpointWriter::snapshot(const std::vector<NamedTensor>& tensors) {
-  const c10::NoGradGuard no_grad;
-  const bool on_gpu =
-      std::any_of(own_.begin(), own_.end(), [&](const Own& own) { return tensors[own.tensor].tensor.is_cuda(); });
-  const Tensor memory = buffer_.take(plan_.bytes[static_cast<size_t>(comm_.rank())], on_gpu);
+std::vector<KeyedTensor> CheckpointWriter::slices(const std::vector<KeyedTensor>& tensors, bool pinned) {
+  const Tensor memory = buffer_.take(plan_.bytes[static_cast<size_t>(comm_.rank())], pinned);
   stats_.snapshot_bytes = buffer_.bytes();
   std::vector<KeyedTensor> out;
   int64_t at = 0;
-  for (const Own& own : own_) {
-    const Tensor& tensor = tensors[own.tensor].tensor;
-    const int64_t bytes = tensor.numel() * static_cast<int64_t>(tensor.element_size());
-    const Tensor copy = memory.narrow(0, at, bytes).view(tensor.scalar_type()).view(tensor.sizes());
-    copy.copy_(tensor, /*non_blocking=*/on_gpu);
-    out.push_back({own.key, copy});
+  for (const KeyedTensor& each : tensors) {
+    const auto bytes = static_cast<int64_t>(each.tensor.nbytes());
+    out.push_back({each.key, memory.narrow(0, at, bytes).view(each.tensor.scalar_type()).view(each.tensor.sizes())});
     at += bytes;
   }
-  if (on_gpu) synchronize_gpu();
   return out;
 }
 

@@ -1,7 +1,9 @@
 #pragma once
-// Saving on many ranks, behind their backs. Every rank copies what it writes into host memory and goes on; a thread of
-// each rank writes that rank's file, the ranks' threads tell each other sizes and checksums, and rank 0 writes the
-// manifest, gives the folder its name and removes old checkpoints. An error on any rank is an error on all of them.
+// Saving on many ranks, behind their backs. A thread of each rank copies what the rank writes into host memory, which
+// training waits for only when it is about to change it (CheckFreq, FAST 2021), and then writes the rank's file; the
+// ranks' threads tell each other sizes and checksums, and rank 0 writes the manifest, gives the folder its name and
+// removes old checkpoints. An error on any rank is an error on all of them.
+#include <chrono>
 #include <cstdint>
 #include <future>
 #include <memory>
@@ -26,7 +28,7 @@ struct WriterStats {
   int64_t saves = 0;           // begun
   int64_t plans = 0;           // that ranks had to talk about; the others took the one before
   int64_t snapshot_bytes = 0;  // host memory that is kept for copies
-  double stall_seconds = 0;    // of the last save(), the wait for the one before it included
+  double stall_seconds = 0;    // of the last save: save(), the wait for the one before included, and wait_copied()
   double disk_seconds = 0;     // from the beginning of a save until it was on disk, of the last one that poll() saw
 };
 
@@ -40,8 +42,10 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
   // Begins to save step N; all ranks call it, rank 0 with the manifest's `extra`. Waits for an earlier save, whose
-  // error it throws. The tensors may change when it returns.
+  // error it throws. The tensors must not change before wait_copied() has returned.
   void save(int64_t step, const std::vector<NamedTensor>& tensors, const std::string& extra_json = "{}");
+  // Waits until the tensors of the last save() may change; throws nothing.
+  void wait_copied();
   // True when a save has ended since the last call; throws its error; does not wait. Once per step.
   bool poll();
   // Waits for the save under way and throws its error.
@@ -63,7 +67,10 @@ class CheckpointWriter {
     std::vector<KeyedTensor> data;
   };
   void make_plan(const std::vector<NamedTensor>& tensors);
-  std::vector<KeyedTensor> snapshot(const std::vector<NamedTensor>& tensors);
+  // Copies and writes what `work` has.
+  void start(const std::shared_ptr<Work>& work, std::chrono::steady_clock::time_point begin);
+  // Memory for copies of these.
+  std::vector<KeyedTensor> slices(const std::vector<KeyedTensor>& tensors, bool pinned);
   void write(const Work& work);
   std::string write_own_file(const std::string& folder, const Work& work) const;
   void write_manifest(const std::string& folder, const Work& work, const std::vector<std::string>& files) const;
@@ -77,6 +84,7 @@ class CheckpointWriter {
   std::vector<Own> own_;
   HostBuffer buffer_;
   WriterStats stats_;
+  std::future<void> copied_;
   std::future<double> running_;  // seconds
 };
 

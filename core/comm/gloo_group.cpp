@@ -1,6 +1,7 @@
 // Processes over c10d's Gloo: its point-to-point messages are moved by a thread of their own, straight between the
-// tensors of both sides. A message is found by a tag made of the pair's ticket, its name and its size, so ranks that
-// disagree never exchange wrong bytes; they are told apart by their signs of life.
+// tensors of both sides; large ones between neighbours of one machine without sockets (neighbors.h). A message is found
+// by a tag made of the pair's ticket, its name and its size, so ranks that disagree never exchange wrong bytes; they
+// are told apart by their signs of life.
 #include <unistd.h>
 
 #include <c10/util/Logging.h>
@@ -15,6 +16,7 @@
 #include "core/base/random.h"
 #include "core/base/text.h"
 #include "core/comm/device_group.h"
+#include "core/comm/neighbors.h"
 #include "core/comm/process_world.h"
 #include "core/comm/store_group.h"
 #include "core/comm/vital_signs.h"
@@ -26,6 +28,8 @@ namespace {
 using Group = c10d::ProcessGroupGloo;
 
 constexpr auto kFarewell = std::chrono::milliseconds(500);
+// From here on neighbours copy; below, Gloo's own round trip is as short.
+constexpr int64_t kLarge = 32 << 10;
 constexpr auto kNever = std::chrono::hours(24 * 365);  // waiting is ended by signs of life, not by Gloo
 
 bool loopback(const std::string& address) {
@@ -37,6 +41,7 @@ struct Meeting {
   RankPlace place;
   std::unique_ptr<Store> store;
   std::unique_ptr<VitalSigns> signs;
+  std::unique_ptr<Neighbors> neighbors;
   int queues = 0;
 };
 
@@ -101,6 +106,7 @@ class ProcessCommunicator final : public Communicator {
     int64_t bytes = 0;
     bool sends = false;
     c10::intrusive_ptr<c10d::Work> work;
+    Neighbors::Handle transfer;  // in place of work
   };
 
   Posted post(std::string_view what, const Message& message, bool sends) {
@@ -110,10 +116,17 @@ class ProcessCommunicator final : public Communicator {
                ++tickets[static_cast<size_t>(message.peer)],
                static_cast<int64_t>(message.tensor.nbytes()),
                sends,
+               {},
                {}};
     std::vector<Tensor> tensors{message.tensor.detach()};
     const int tag = tag_of(out.ticket, what, out.bytes);
     if (sends) meeting_->signs->sent({queue_, out.peer, out.ticket, what, out.bytes});
+    Neighbors& near = *meeting_->neighbors;
+    if (out.bytes >= kLarge && near.reaches(out.peer)) {
+      const Neighbors::Key key{queue_, out.peer, out.ticket, static_cast<uint64_t>(tag)};
+      out.transfer = sends ? near.send(key, tensors[0]) : near.receive(key, tensors[0]);
+      return out;
+    }
     try {
       out.work = sends ? gloo_->send(tensors, out.peer, tag) : gloo_->recv(tensors, out.peer, tag);
     } catch (const std::exception& error) {
@@ -125,11 +138,12 @@ class ProcessCommunicator final : public Communicator {
   void finish(const std::string& what, const Posted& posted) {
     bool done = false;
     {
-      const VitalSigns::Wait wait(*meeting_->signs, {{queue_, posted.peer, posted.ticket, what, posted.bytes},
-                                                     timeout_,
-                                                     [work = posted.work] { work->abort(); }});
+      Neighbors& near = *meeting_->neighbors;
+      const auto abort = [&posted, &near] { posted.work ? posted.work->abort() : near.abort(posted.transfer); };
+      const VitalSigns::Wait wait(*meeting_->signs,
+                                  {{queue_, posted.peer, posted.ticket, what, posted.bytes}, timeout_, abort});
       try {
-        done = posted.work->wait();
+        done = posted.work ? posted.work->wait() : near.wait(posted.transfer);
       } catch (const std::exception&) {
         // Told below: Gloo's words name sockets.
       }
@@ -197,8 +211,10 @@ std::unique_ptr<Communicator> join_world(const RankPlace& place, const WorldOpti
   meeting->place = place;
   meeting->store = open_store(place, options.arrival);
   try {
-    VitalOptions vital{place.rank, meet(*meeting->store, place, options.arrival), !place.store_elsewhere,
-                       options.patience};
+    const std::vector<std::string> hosts = meet(*meeting->store, place, options.arrival);
+    meeting->neighbors = std::make_unique<Neighbors>(
+        link_neighbors(*meeting->store, place, hosts, options.share_memory, options.arrival));
+    VitalOptions vital{place.rank, hosts, !place.store_elsewhere, options.patience};
     meeting->signs = std::make_unique<VitalSigns>(std::move(vital), meeting->store->another_connection());
     return std::make_unique<ProcessCommunicator>(meeting, "main", options.timeout);
   } catch (const Error&) {

@@ -13,6 +13,8 @@ struct WorldOptions {
   double timeout = 600;  // seconds that a collective waits for a peer that is alive
   double patience = 30;  // seconds without a sign of life after which a peer is lost
   double arrival = 120;  // seconds for all ranks to arrive
+  // Large messages between processes of one machine are copied from memory to memory where the system allows it.
+  bool share_memory = true;
 };
 
 // Another rank failed for a reason of its own, and says so itself.

@@ -196,6 +196,10 @@ void Tape::run_unit(Entry& entry, bool recomputing) {
   }
 }
 
+bool Tape::backward_reads_weights(int unit) const {
+  return component_.options().recompute || component_.declarations().units[unit].backward_reads_weights;
+}
+
 void Tape::forward(int unit, StreamMap& streams) {
   const UnitDecl& decl = component_.declarations().units.at(unit);
   const ObservedAction action(context_.observer, StepAction::forward, component_.name(), decl.name);
@@ -224,7 +228,9 @@ void Tape::forward(int unit, StreamMap& streams) {
   const bool collective = component_.comm().world() > 1;
   const bool gathers = !entry.empty || collective;
   if (gathers) component_.gather(unit, pool_);
-  entry.held = gathers && entry.differentiable && context_.backward_follows && unit + 1 == component_.units();
+  // Two: while the last one is undone, the one before it is in memory anyway.
+  entry.held = gathers && entry.differentiable && context_.backward_follows && unit + 2 >= component_.units() &&
+               backward_reads_weights(unit);
   if (collective && unit + 1 < component_.units()) component_.start_gather(unit + 1, pool_);
   entry.generation = component_.generation(unit);
   if (entry.empty) {
@@ -260,9 +266,10 @@ void Tape::backward(int unit, StreamMap& gradients) {
   if (!entry.differentiable) return;
   const ObservedAction action(context_.observer, StepAction::backward, component_.name(), decl.name);
   const bool collective = component_.comm().world() > 1;
-  if (!entry.empty || collective) component_.gather(unit, pool_);
+  const bool reads = (!entry.empty || collective) && backward_reads_weights(unit);
+  if (reads) component_.gather(unit, pool_);
   if (entry.held) component_.release(unit, pool_);
-  if (collective && !entries_.empty() && entries_.back().differentiable)
+  if (collective && !entries_.empty() && entries_.back().differentiable && backward_reads_weights(entries_.back().unit))
     component_.start_gather(entries_.back().unit, pool_);
   if (entry.empty) {
     for (const std::string& name : entry.inputs) {
@@ -270,7 +277,7 @@ void Tape::backward(int unit, StreamMap& gradients) {
       if (input.requires_grad()) gradients.try_emplace(name, at::zeros_like(input.detach()));
     }
     component_.reduce_gradients(unit, pool_);
-    if (collective) component_.release(unit, pool_);
+    if (reads) component_.release(unit, pool_);
     return;
   }
   LOOM_CHECK(component_.generation(unit) == entry.generation, unit_name(unit),
@@ -329,7 +336,7 @@ void Tape::backward(int unit, StreamMap& gradients) {
     }
   }
   component_.reduce_gradients(unit, pool_);
-  component_.release(unit, pool_);
+  if (reads) component_.release(unit, pool_);
 }
 
 }  // namespace loom

@@ -21,7 +21,7 @@ struct TapeContext {
   uint64_t seed = 0;
   int64_t step = 0;
   bool inputs_need_grad = false;  // do the streams handed in from outside need gradients?
-  bool backward_follows = false;  // at once: the last unit's weights stay gathered for it
+  bool backward_follows = false;  // at once: the weights of the last two units stay gathered for it
   KvCache* cache = nullptr;
   StepObserver* observer = nullptr;
 };
@@ -70,6 +70,7 @@ class Tape {
   std::string unit_name(int unit) const;  // "encoders.image.blocks.0"
   std::string who(int unit) const;        // the same, with the plugin
   Tensor empty_output(const StreamDecl& decl, const Entry& entry) const;
+  bool backward_reads_weights(int unit) const;
 
   BoundComponent& component_;
   SlabPool& pool_;

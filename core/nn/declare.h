@@ -87,6 +87,9 @@ struct UnitDecl {
   Mixes mixes = Mixes::none;
   bool cut_after = true;    // a legal stage cut
   std::vector<int> params;  // all that it reads, own and foreign
+  // False: its backward reads none of its weights (an embedding table), so they are not gathered for it. A unit that
+  // says so by mistake reads a null pointer where weights are sharded.
+  bool backward_reads_weights = true;
 };
 
 struct Declarations {

@@ -22,6 +22,8 @@ struct WorldLayout {
   int lanes() const { return world / backbone.sp; }
   ComponentLayout encoder(const std::string& modality) const;
   ComponentLayout connector(const std::string& modality) const;
+  // Ranks that hold the same part of the weights of "encoders.image", "connectors.image" or "backbone".
+  int copies(const std::string& component) const;
   bool operator==(const WorldLayout&) const = default;
 };
 

@@ -91,6 +91,7 @@ StepStats Trainer::run_step(const LoadedStep& loaded) {
 
   if (!std::isfinite(stats.loss) || !norm.finite()) refuse_not_finite(stats, norm.not_finite);
   const ObservedAction action(model_.observer(), StepAction::update);
+  if (options_.before_update) options_.before_update();
   model_.end_step();
   optimizer_.step(stats.lr, clip_factor(norm.total, options_.clip));
   stats.updated = true;

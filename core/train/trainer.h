@@ -4,6 +4,7 @@
 // not change them. On several ranks all call step() together, each with its share of the same plan, and all get the
 // same statistics.
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -19,6 +20,8 @@ namespace loom {
 struct TrainerOptions {
   ScheduleConfig schedule;
   double clip = 1.0;  // global norm; 0 = off
+  // Called when weights and states are about to change.
+  std::function<void()> before_update;
 };
 
 // Of all ranks together.

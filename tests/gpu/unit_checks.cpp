@@ -152,7 +152,7 @@ void check_whole(Compare& compare, const std::string& title, Side& here, Side& t
       const Job& job = sides[i]->job;
       const auto optimizer = make_optimizer(read_optimizer(job.recipe.train()), job.model->buffers());
       Trainer trainer(*job.model, *optimizer,
-                      TrainerOptions{read_schedule(job.recipe.train(), 10), job.recipe.train().get_number("clip")});
+                      TrainerOptions{read_schedule(job.recipe.train(), 10), job.recipe.train().get_number("clip"), {}});
       LoadedStep again = step;
       for (int64_t s = 1; s <= 3; ++s) {
         again.plan.step = s;

@@ -29,6 +29,16 @@ class Processes(loopback.Ranks, unittest.TestCase):
         wide = loopback.metrics(self.path("wide"))
         self.assertLess(got[1]["bytes_sent"], 0.95 * wide[1]["bytes_sent"])
 
+    # ---- between neighbours
+    def test_large_messages_from_memory_to_memory_are_those_of_sockets(self):
+        size = ("model.backbone.width=96", "model.backbone.ffn=256")
+        self.train("one", 1, *size)
+        for ranks, layout in ((2, []), (4, ["parallel.backbone={sp: 2, shard: 2}"])):
+            for way in ("memory", "sockets"):
+                self.train(f"{way}{ranks}", ranks, *size, *layout, f"parallel.neighbors={way}")
+                self.assert_close(f"{way}{ranks}", "one")
+            self.assertEqual(program.losses(self.path(f"memory{ranks}")), program.losses(self.path(f"sockets{ranks}")))
+
     # ---- ranks that do not mean the same
     def lines_of(self, ranks, code):
         out = []

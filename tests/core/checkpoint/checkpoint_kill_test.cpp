@@ -66,6 +66,7 @@ TEST(CheckpointKillChild, DISABLED_Saver) {
       for (int64_t round = 1; round <= (step % 3 == 0 ? 2 : 1); ++round) {
         const std::vector<NamedTensor> mine = parts_of(tensors(step, round), comm.rank(), ranks);
         writer.save(step, mine, concat("{\"round\":", round, "}"));
+        writer.wait_copied();
         for (const NamedTensor& tensor : mine) tensor.tensor.fill_(-1);
         writer.finish();
         const int64_t report[2] = {step, round};

@@ -75,6 +75,7 @@ TEST(CheckpointWriter, TakesTheStateOfTheMoment) {
     for (int64_t step = 1; step <= 4; ++step) {
       state.fill(step);
       writer.save(step, state.tensors());  // waits for the one before
+      writer.wait_copied();
       state.fill(-1);
     }
     writer.finish();

@@ -18,10 +18,11 @@ constexpr int64_t kColumns = 4;
 // A chain of linear units that notes how many gathers had been started when each of them ran.
 class Chain : public Component {
  public:
-  Chain(const Declarer& d, const Communicator& comm) : comm_(comm) {
+  Chain(const Declarer& d, const Communicator& comm, bool first_reads) : comm_(comm) {
     for (int i = 0; i < kUnits; ++i) {
       UnitDecl unit;
       unit.name = concat("unit.", i);
+      unit.backward_reads_weights = first_reads || i > 0;
       unit.inputs = unit.outputs = {{"hidden", kColumns, "", false}};
       linears_.emplace_back(d.unit(unit), kColumns, kColumns);
     }
@@ -47,14 +48,15 @@ struct Bound {
   std::unique_ptr<SlabPool> pool;
 };
 
-Bound bind(Communicator& comm) {
+// `first_reads`: does the first unit's backward, which needs no gradient of its input, ask for its weights?
+Bound bind(Communicator& comm, bool recompute = true, bool first_reads = true) {
   Declarations declarations;
   declarations.component = "backbone";
   Bound out;
-  out.chain = std::make_shared<Chain>(Declarer(declarations), comm);
+  out.chain = std::make_shared<Chain>(Declarer(declarations), comm, first_reads);
   BindOptions options;
   options.comm = &comm;
-  options.recompute = true;
+  options.recompute = recompute;
   out.component = std::make_unique<BoundComponent>(out.chain, std::move(declarations), options);
   out.component->init_weights(1);
   out.pool = std::make_unique<SlabPool>(out.component->largest_buffer_bytes());
@@ -89,6 +91,36 @@ TEST(Ranks, TheNextUnitIsUnderWayAndEmptyRanksTakePart) {
       EXPECT_EQ(tape.counters().units_skipped_empty, kUnits);
     }
   });
+}
+
+// Of three units two stay gathered between the passes, within the memory of two slabs; of the first one the backward
+// needs the weights only when it runs it again.
+TEST(Ranks, WhatBackwardNeedNotGather) {
+  const auto gathers = [](bool recompute, bool first_reads) {
+    int64_t count = 0;
+    run_loopback(2, [&](Communicator& comm) {
+      Bound bound = bind(comm, recompute, first_reads);
+      Partitions partitions;
+      partitions[""].append(3, {1, 0, 0});
+      TapeContext context;
+      context.partitions = &partitions;
+      context.backward_follows = true;
+      Tape tape(*bound.component, *bound.pool, context);
+      StreamMap streams{{"hidden", at::ones({3, kColumns})}};
+      for (int unit = 0; unit < kUnits; ++unit) tape.forward(unit, streams);
+      EXPECT_EQ(bound.pool->in_use(), 2);
+      StreamMap gradients{{"hidden", at::ones({3, kColumns})}};
+      for (int unit = kUnits - 1; unit >= 0; --unit) tape.backward(unit, gradients);
+      bound.component->finish_gradients();
+      EXPECT_EQ(bound.pool->in_use(), 0);
+      if (comm.rank() == 0) count = bound.chain->gathers();
+    });
+    return count;
+  };
+  EXPECT_EQ(gathers(false, true), kUnits + 1);
+  EXPECT_EQ(gathers(true, true), kUnits + 1);
+  EXPECT_EQ(gathers(false, false), kUnits);
+  EXPECT_EQ(gathers(true, false), kUnits + 1);
 }
 
 TEST(Ranks, HeldWeightsNeedNoCommunication) {

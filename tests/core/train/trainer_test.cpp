@@ -49,6 +49,29 @@ TEST(Trainer, StepWithoutSupervisedTokensChangesNoBit) {
   EXPECT_EQ(s.optimizer->steps(), 1);
 }
 
+// A checkpoint is copied until then.
+TEST(Trainer, TellsBeforeWeightsAndStatesChange) {
+  Training s;
+  s.trainer->step(step_of(1, uneven_samples(), 100));
+  const auto everything = [&] {
+    std::vector<Tensor> out = s.weights();
+    for (const NamedTensor& state : s.optimizer->state()) out.push_back(state.tensor.clone());
+    return out;
+  };
+  std::vector<std::vector<Tensor>> told;
+  TrainerOptions options = s.trainer->options();
+  options.before_update = [&] { told.push_back(everything()); };
+  Trainer told_first(*s.model, *s.optimizer, options);
+  const std::vector<Tensor> before = everything();
+  told_first.step(step_of(2, uneven_samples(), 9));
+  const std::vector<Tensor> after = everything();
+  ASSERT_EQ(told.size(), 1u);
+  for (size_t i = 0; i < before.size(); ++i) {
+    EXPECT_TRUE(at::equal(before[i], told[0][i])) << i;
+    EXPECT_FALSE(at::equal(before[i], after[i])) << i;
+  }
+}
+
 TEST(Trainer, NumberOfMicrobatchesDoesNotMatter) {
   for (const char* kind : {"sgd", "adamw"}) {
     Training one(kind), many(kind);
