@@ -35,7 +35,7 @@ struct Builder {
   const PluginLoader& plugins;
   const BuildOptions& build_options;
 
-  BindOptions options(const std::string& origin, int shard) const {
+  BindOptions options(const std::string& origin, const ComponentLayout& layout) const {
     BindOptions out;
     const std::string& precision = recipe.train().get_string("precision");
     out.master = precision == "fp64" ? at::kDouble : at::kFloat;
@@ -45,7 +45,8 @@ struct Builder {
     out.origin = origin;
     out.comm = build_options.comm;
     out.device = build_options.device;
-    out.shard = shard;
+    out.shard = layout.shard;
+    out.tile_queries = layout.tile;
     if (const ConfigValue* parallel = recipe.tree.find("parallel"); parallel != nullptr && parallel->is_map()) {
       out.keep_weights = parallel->get_string("gather") == "step";
       out.keep_gradients = parallel->get_string("reduce") == "step";
@@ -54,7 +55,8 @@ struct Builder {
   }
 
   template <class Type, class Make>
-  std::pair<std::shared_ptr<BoundComponent>, std::shared_ptr<Type>> build(const ComponentRecipe& component, int shard,
+  std::pair<std::shared_ptr<BoundComponent>, std::shared_ptr<Type>> build(const ComponentRecipe& component,
+                                                                          const ComponentLayout& layout,
                                                                           const Make& make) const {
     const std::string owner = plugins.owner(component.spec->kind, component.spec->name);
     const std::string origin = concat("plugin '", component.spec->name, "', ", owner);
@@ -63,7 +65,7 @@ struct Builder {
     const Declarer d(declarations);
     const std::function<std::shared_ptr<Type>()> construct = [&] { return make(*component.spec, d); };
     std::shared_ptr<Type> made = guarded(component, origin, construct);
-    return {std::make_shared<BoundComponent>(made, std::move(declarations), options(origin, shard)), made};
+    return {std::make_shared<BoundComponent>(made, std::move(declarations), options(origin, layout)), made};
   }
 };
 
@@ -74,15 +76,15 @@ std::unique_ptr<MultimodalModel> build_model(const Recipe& recipe, int64_t vocab
   const WorldLayout& layout = options.layout;
   const Builder builder{recipe, plugins, options};
   ModelParts parts;
-  const auto [bound, backbone] = builder.build<Backbone>(
-      recipe.backbone, layout.backbone.shard, [&](const ComponentSpec& spec, const Declarer& d) {
+  const auto [bound, backbone] =
+      builder.build<Backbone>(recipe.backbone, layout.backbone, [&](const ComponentSpec& spec, const Declarer& d) {
         return spec.backbone(recipe.backbone.config, BackboneArgs{vocab}, d);
       });
   check_splits(recipe, layout, *bound);
   parts.backbone = bound;
   for (const auto& [modality, component] : recipe.encoders) {
     const auto [encoder_bound, encoder] = builder.build<Encoder>(
-        component, layout.encoder(modality).shard,
+        component, layout.encoder(modality),
         [&, &c = component](const ComponentSpec& spec, const Declarer& d) { return spec.encoder(c.config, d); });
     parts.encoders[modality] = encoder_bound;
     const ComponentRecipe& connector = recipe.connectors.at(modality);
@@ -90,7 +92,7 @@ std::unique_ptr<MultimodalModel> build_model(const Recipe& recipe, int64_t vocab
     const auto make = [&](const ComponentSpec& spec, const Declarer& d) {
       return spec.connector(connector.config, widths, d);
     };
-    parts.connectors[modality] = builder.build<Connector>(connector, layout.connector(modality).shard, make).first;
+    parts.connectors[modality] = builder.build<Connector>(connector, layout.connector(modality), make).first;
   }
   const auto seed = static_cast<uint64_t>(recipe.train().get_int("seed"));
   auto model = std::make_unique<MultimodalModel>(std::move(parts), seed);

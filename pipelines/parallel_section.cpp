@@ -17,6 +17,26 @@ void add_shard(Schema& s) {
             "ranks that share one copy of the weights; 0 = all, 1 = every rank has a copy");
 }
 
+void add_attention(Schema& s) {
+  s.choice(
+      "attention", "ulysses", {"ulysses", "ring", "mesh"},
+      "of rows that several ranks share: each rank some heads of all rows, or its rows and keys that pass by, or a "
+      "mesh of both");
+  s.integer("mesh_queries", 0, {0, kMostRanks},
+            "attention mesh: ranks whose queries a rank works on; 0 = what sends least");
+}
+
+// See ComponentLayout::tile.
+int read_tile(const ConfigValue& section) {
+  const std::string& attention = section.get_string("attention");
+  const int64_t queries = section.get_int("mesh_queries");
+  LOOM_CHECK_USER(queries == 0 || attention == "mesh", said_at(section.at("mesh_queries")),
+                  "it belongs to attention: ", "mesh, not to ", attention);
+  if (attention == "ulysses") return 0;
+  if (attention == "ring") return 1;
+  return queries == 0 ? -1 : static_cast<int>(queries);
+}
+
 std::string ranks_text(int world) { return concat(world, world == 1 ? " rank" : " ranks"); }
 
 std::vector<std::string> divisors(int world) {
@@ -41,6 +61,11 @@ const ConfigValue* component_section(const ConfigValue* parallel, const char* gr
   return sections == nullptr || !sections->is_map() ? nullptr : sections->find(modality);
 }
 
+std::string attention_text(const ComponentLayout& layout) {
+  if (layout.tile == 0) return "";
+  return layout.tile == 1 ? " ring" : layout.tile < 0 ? " mesh" : concat(" mesh of ", layout.tile);
+}
+
 std::string shard_text(int shard, int world) {
   const int ranks = shard == 0 ? world : shard;
   if (ranks == world) return concat("shard ", ranks);
@@ -54,9 +79,11 @@ Schema parallel_schema() {
   Schema encoder, connector, backbone;
   add_shard(encoder);
   encoder.integer("sp", 1, {1, kMostRanks}, "most ranks that share one item");
+  add_attention(encoder);
   add_shard(connector);
   add_shard(backbone);
   backbone.integer("sp", 1, {1, kMostRanks}, "ranks of a lane, which share its packed sequence");
+  add_attention(backbone);
   Schema s;
   s.map_of("encoders", encoder, "by modality");
   s.map_of("connectors", connector, "by modality");
@@ -101,6 +128,7 @@ WorldLayout read_layout(const Recipe& recipe, int world) {
       ComponentLayout& encoder = layout.encoders[modality];
       encoder.shard = read_size(*section, "shard", world, shard_words);
       encoder.sp = static_cast<int>(std::min<int64_t>(section->get_int("sp"), world));
+      encoder.tile = read_tile(*section);
     }
     if (const ConfigValue* section = component_section(parallel, "connectors", modality))
       layout.connectors[modality].shard = read_size(*section, "shard", world, shard_words);
@@ -108,6 +136,7 @@ WorldLayout read_layout(const Recipe& recipe, int world) {
   const ConfigValue& backbone = parallel->at("backbone");
   layout.backbone.shard = read_size(backbone, "shard", world, shard_words);
   layout.backbone.sp = read_size(backbone, "sp", world, "the ranks of a lane are");
+  layout.backbone.tile = read_tile(backbone);
   return layout;
 }
 
@@ -137,13 +166,15 @@ std::vector<std::string> layout_lines(const WorldLayout& layout, const Multimoda
   for (const std::string& modality : model.modalities()) {
     const ComponentLayout encoder = layout.encoder(modality), connector = layout.connector(modality);
     std::string items;
-    if (encoder.sp > 1 && model.divisible(modality)) items = concat(" · items over up to ", encoder.sp, " ranks");
+    if (encoder.sp > 1 && model.divisible(modality))
+      items = concat(" · items over up to ", encoder.sp, " ranks", attention_text(encoder));
     if (encoder.sp > 1 && !model.divisible(modality)) items = concat(" · items stay whole: a unit mixes them as such");
     const std::string lanes = concat(layout.world, " lanes");
     rows.emplace_back("encoders." + modality, concat(lanes, items, " · ", shard_text(encoder.shard, layout.world)));
     rows.emplace_back("connectors." + modality, concat(lanes, " · ", shard_text(connector.shard, layout.world)));
   }
-  const std::string sp = layout.backbone.sp > 1 ? concat(", sp ", layout.backbone.sp) : "";
+  const std::string sp =
+      layout.backbone.sp > 1 ? concat(", sp ", layout.backbone.sp, attention_text(layout.backbone)) : "";
   rows.emplace_back("backbone", concat(layout.lanes(), layout.lanes() == 1 ? " lane" : " lanes", sp, " · ",
                                        shard_text(layout.backbone.shard, layout.world)));
   size_t widest = 0;

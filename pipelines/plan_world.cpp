@@ -112,19 +112,21 @@ const ConfigValue& sp_of(const Job& job, const std::string& group, const std::st
 
 // Attention of split rows is divided by heads: a rank beyond their number would have none.
 void check_heads(const Job& job, const std::map<std::string, FewestHeads>& heads) {
-  const auto check = [&](const std::string& component, int sp, const char* words, bool divides,
+  const auto check = [&](const std::string& component, const ComponentLayout& layout, const char* words, bool divides,
                          const std::string& modality) {
+    const int sp = layout.sp;
     const auto found = heads.find(component);
-    if (sp == 1 || found == heads.end() || sp <= found->second.heads) return;
+    if (sp == 1 || layout.tile != 0 || found == heads.end() || sp <= found->second.heads) return;
     const ConfigValue& value = sp_of(job, modality.empty() ? "backbone" : "encoders", modality);
     throw UserError(concat(said_at(value), words, " ", sp, " ranks, but attention of ", component, " has ",
                            found->second.heads, found->second.heads == 1 ? " head" : " heads", "; expected one of ",
-                           join(sizes_up_to(found->second.heads, job.layout.world, divides), ", ")));
+                           join(sizes_up_to(found->second.heads, job.layout.world, divides), ", "),
+                           ", or attention: ring"));
   };
-  check("backbone", job.layout.backbone.sp, "a lane is", true, "");
+  check("backbone", job.layout.backbone, "a lane is", true, "");
   for (const std::string& modality : job.model->modalities()) {
     if (!job.model->divisible(modality)) continue;
-    check("encoders." + modality, job.layout.encoder(modality).sp, "an item is shared by up to", false, modality);
+    check("encoders." + modality, job.layout.encoder(modality), "an item is shared by up to", false, modality);
   }
 }
 
@@ -153,7 +155,7 @@ std::vector<std::string> limits_of(const Job& job, const WorldPlan& world,
   } else {
     out.push_back(concat("gathered weights are ", percent(plan.gathered)));
   }
-  if (const auto found = heads.find("backbone"); found != heads.end()) {
+  if (const auto found = heads.find("backbone"); found != heads.end() && world.layout.backbone.tile == 0) {
     const std::string most = sizes_up_to(found->second.heads, world.layout.world, true).back();
     if (most != std::to_string(world.layout.backbone.sp))
       out.push_back(

@@ -24,6 +24,7 @@ struct BindOptions {
   std::vector<std::string> frozen;                         // full names, prefixes or globs
   Communicator* comm = nullptr;                            // null = one rank
   int shard = 0;                                           // ranks that share one copy of the weights; 0 = all
+  int tile_queries = 0;                                    // of attention: see plan_attention
   bool keep_weights = false, keep_gradients = false;       // whole, during a step: see UnitBuffer::Options
   c10::Device device = c10::Device(c10::DeviceType::CPU);  // Meta = sizes without memory, for a dry run
 };

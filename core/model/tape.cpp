@@ -164,6 +164,7 @@ void Tape::run_unit(Entry& entry, bool recomputing) {
   if (grad) state.sinks = &component_.sinks();
   state.states = &component_.states();
   state.comm = &component_.comm();
+  state.tile_queries = component_.options().tile_queries;
   state.partitions = context_.partitions;
   state.phase = context_.phase;
   state.seed = context_.seed;

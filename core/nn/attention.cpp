@@ -66,10 +66,13 @@ Attention UnitContext::attention(AttentionSpec spec) {
 }
 
 std::shared_ptr<const AttentionPlan> UnitContext::attention_plan(const AttentionSpec& spec) const {
+  // A window over keys that come later has no meaning for a part of the keys.
+  const int tile_queries = spec.window > 0 && !spec.causal ? 0 : state_.tile_queries;
   std::shared_ptr<const AttentionPlan> made;
   std::shared_ptr<const AttentionPlan>* plan = &made;
   if (state_.attention_plans != nullptr) {
-    const std::string key = concat(spec.partition, '\n', spec.kv_partition, '\n', spec.heads, '/', spec.kv_heads);
+    const std::string key =
+        concat(spec.partition, '\n', spec.kv_partition, '\n', spec.heads, '/', spec.kv_heads, '/', tile_queries);
     plan = &(*state_.attention_plans)[key];
   }
   if (*plan == nullptr) {
@@ -79,7 +82,8 @@ std::shared_ptr<const AttentionPlan> UnitContext::attention_plan(const Attention
       throw PluginError(concat("attention: partition '", spec.partition, "' has ", queries.count(), " segments, '",
                                spec.kv_partition, "' has ", keys.count()));
     }
-    *plan = std::make_shared<AttentionPlan>(plan_attention(queries, keys, spec.heads, spec.kv_heads, rank()));
+    *plan =
+        std::make_shared<AttentionPlan>(plan_attention(queries, keys, spec.heads, spec.kv_heads, rank(), tile_queries));
   }
   return *plan;
 }

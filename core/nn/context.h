@@ -70,6 +70,7 @@ struct ContextState {
   const std::vector<GradientSink*>* sinks = nullptr;  // by Param index; null = gradients go to autograd
   StateTable* states = nullptr;
   Communicator* comm = nullptr;  // null = one rank
+  int tile_queries = 0;          // how attention of split segments is divided: see plan_attention
   const Partitions* partitions = nullptr;
   Phase phase = Phase::train;
   uint64_t seed = 0;

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/faults.h"
 #include "core/nn/differentiable.h"
+#include "core/nn/tile_attention.h"
 
 namespace loom {
 namespace {
@@ -101,6 +102,11 @@ std::shared_ptr<const SplitAttention> compute(Communicator& comm, std::string_vi
                                               const VarlenShape& shape) {
   const c10::AutoGradMode no_grad(false);
   auto out = std::make_shared<SplitAttention>();
+  if (!plan.tiles.empty()) {
+    out->local = varlen_attention_forward(q, k, v, plan.local, shape);
+    tile_attention_forward(comm, what, q, k, v, plan.tiles, shape, out->local);
+    return out;
+  }
   const int64_t width = shape.head_dim;
   out->q = at::zeros({plan.q_elements * width}, q.options());
   out->k = at::zeros({plan.kv_elements * width}, q.options());
@@ -123,6 +129,12 @@ std::vector<Tensor> backward(Communicator& comm, const std::string& what, const 
                              const Tensor& k, const Tensor& v, const AttentionPlan& plan, const VarlenShape& shape,
                              const SplitAttention& saved) {
   const c10::AutoGradMode no_grad(false);
+  if (!plan.tiles.empty()) {
+    const Tensor gradient = grad.to(q.scalar_type()).contiguous();
+    VarlenGradients sums = varlen_attention_backward(gradient, q, k, v, saved.local, plan.local, shape);
+    tile_attention_backward(comm, what, gradient, q, k, v, plan.tiles, shape, saved.local, sums);
+    return {sums.dq, sums.dk, sums.dv};
+  }
   const int64_t width = shape.head_dim;
   Tensor grad_blocks = at::zeros_like(saved.q);
   const Tensor rows = grad.to(q.scalar_type()).contiguous();
@@ -169,7 +181,8 @@ std::vector<HeadShare> share_heads(int64_t heads, int64_t kv_heads, int ranks) {
   return out;
 }
 
-AttentionPlan plan_attention(const Segments& queries, const Segments& keys, int64_t heads, int64_t kv_heads, int rank) {
+AttentionPlan plan_attention(const Segments& queries, const Segments& keys, int64_t heads, int64_t kv_heads, int rank,
+                             int tile_queries) {
   AttentionPlan plan;
   std::map<int64_t, const SplitSegment*> q_splits, k_splits;
   std::map<int64_t, int64_t> whole_keys;
@@ -196,7 +209,15 @@ AttentionPlan plan_attention(const Segments& queries, const Segments& keys, int6
           {q.pieces.front().local_row, q.rows, keyed ? k->pieces.front().local_row : 0, keyed ? k->rows : 0});
       continue;
     }
-    plan_segment(q, k, heads, kv_heads, rank, plan);
+    if (tile_queries == 0) {
+      plan_segment(q, k, heads, kv_heads, rank, plan);
+      continue;
+    }
+    AttentionTile tile =
+        plan_tile(q, k, rank, tile_queries, static_cast<double>(kv_heads) / static_cast<double>(heads));
+    if (tile.me < 0) continue;
+    if (tile.q[static_cast<size_t>(tile.me)].rows() > 0) ++plan.split_segments;
+    plan.tiles.push_back(std::move(tile));
   }
   return plan;
 }

@@ -1,14 +1,16 @@
 #pragma once
-// Attention over segments that lie on several ranks (Ulysses: DeepSpeed-Ulysses, VeOmni). Every rank that holds queries
-// of a segment computes a share of its heads over all its rows: rows of q, k, v move to the heads' owners, the output
-// moves back. Key/value groups travel whole; with more ranks than groups, a group's query heads are divided among ranks
-// that each receive its keys and values. Which rows move where follows from the segments' pieces alone.
+// Attention over segments that lie on several ranks, by heads or by tiles of rows (attention_tiles.h). By heads
+// (Ulysses: DeepSpeed-Ulysses, VeOmni), every rank that holds queries of a segment computes a share of its heads over
+// all its rows: rows of q, k, v move to the heads' owners, the output moves back. Key/value groups travel whole; with
+// more ranks than groups, a group's query heads are divided among ranks that each receive its keys and values. Which
+// rows move where follows from the segments' pieces alone.
 #include <cstdint>
 #include <memory>
 #include <string_view>
 #include <vector>
 
 #include "core/base/tensor.h"
+#include "core/nn/attention_tiles.h"
 #include "core/nn/varlen_attention.h"
 #include "core/reshard/redistribute.h"
 #include "core/step/segments.h"
@@ -32,24 +34,29 @@ struct AttentionPlan {
     HeadShare share;
   };
   std::vector<AttentionRange> local;
-  std::vector<Job> jobs;
+  std::vector<Job> jobs;                    // by heads
+  std::vector<AttentionTile> tiles;         // by rows
   Route q, kv;                              // elements are heads of a row
   int64_t q_elements = 0, kv_elements = 0;  // of this rank's jobs
   int64_t split_segments = 0;               // that this rank holds queries of, together with others
-  bool alone() const { return jobs.empty() && !q.remote() && !kv.remote() && q.local.empty() && kv.local.empty(); }
+  bool alone() const {
+    return jobs.empty() && tiles.empty() && !q.remote() && !kv.remote() && q.local.empty() && kv.local.empty();
+  }
 };
 
-// Pairs query and key segments by id. A query segment without a partner has no keys.
-AttentionPlan plan_attention(const Segments& queries, const Segments& keys, int64_t heads, int64_t kv_heads, int rank);
+// Pairs query and key segments by id. A query segment without a partner has no keys. `tile_queries`: 0 = by heads, else
+// by tiles (plan_tile).
+AttentionPlan plan_attention(const Segments& queries, const Segments& keys, int64_t heads, int64_t kv_heads, int rank,
+                             int tile_queries = 0);
 
 // What the backward of an attention with jobs needs; also what a recomputation takes instead of computing it again.
 struct SplitAttention {
-  VarlenResult local;  // output holds the jobs' rows, too
+  VarlenResult local;  // output holds the jobs' rows, too; and both those of tiles
   Tensor q, k, v;      // of the jobs, flat
   std::vector<VarlenResult> jobs;
 };
 
-// With autograd, as varlen_attention. Two exchanges forward (q, k, v together; output), two backward.
+// With autograd, as varlen_attention. By heads two exchanges forward (q, k, v together; output), two backward.
 Tensor split_attention(Communicator& comm, std::string_view what, const Tensor& q, const Tensor& k, const Tensor& v,
                        std::shared_ptr<const AttentionPlan> plan, const VarlenShape& shape,
                        std::shared_ptr<const SplitAttention> kept, std::shared_ptr<const SplitAttention>* computed);

@@ -80,6 +80,13 @@ void count_backward(const std::vector<AttentionRange>& ranges, const VarlenShape
   count_attention(ranges, shape, 1, true);
 }
 
+// The GPU's kernels know the border at the ends of a range only.
+Backend backend_for(const Tensor& q, const std::vector<AttentionRange>& ranges) {
+  const Backend backend = backend_of(q);
+  const bool later = std::any_of(ranges.begin(), ranges.end(), [](const AttentionRange& r) { return r.later != 0; });
+  return backend == Backend::cuda && later ? Backend::composed : backend;
+}
+
 }  // namespace
 
 double attention_cells(const std::vector<AttentionRange>& ranges, bool causal, int64_t window) {
@@ -90,9 +97,9 @@ double attention_cells(const std::vector<AttentionRange>& ranges, bool causal, i
       continue;
     }
     for (int64_t i = 0; i < r.q_rows; ++i) {
-      int64_t seen = causal ? std::clamp<int64_t>(i + 1 + r.k_rows - r.q_rows, 0, r.k_rows) : r.k_rows;
-      if (window > 0) seen = std::min(seen, window);
-      cells += static_cast<double>(seen);
+      const int64_t end = causal ? i + 1 + r.k_rows - r.q_rows + r.later : r.k_rows;
+      const int64_t begin = window > 0 ? std::max<int64_t>(end - window, 0) : 0;
+      cells += static_cast<double>(std::max<int64_t>(std::min(end, r.k_rows) - begin, 0));
     }
   }
   return cells;
@@ -103,7 +110,7 @@ VarlenResult varlen_attention_forward(const Tensor& q, const Tensor& k, const Te
   check_inputs(q, k, v, ranges, shape);
   const c10::NoGradGuard no_grad;
   RECORD_FUNCTION("loom::attention", {});
-  const Backend backend = backend_of(q);
+  const Backend backend = backend_for(q, ranges);
   if (backend == Backend::composed) {
     VarlenResult result;
     result.output = attention_composed(q, k, v, ranges, shape, &result.lse);
@@ -120,7 +127,7 @@ VarlenGradients varlen_attention_backward(const Tensor& grad_output, const Tenso
   check_backward(grad_output, q, k, v, result, ranges, shape);
   const c10::NoGradGuard no_grad;
   RECORD_FUNCTION("loom::attention_backward", {});
-  const Backend backend = backend_of(q);
+  const Backend backend = backend_for(q, ranges);
   if (backend == Backend::composed) return attention_backward_composed(grad_output, q, k, v, result, ranges, shape);
   count_backward(ranges, shape);
   if (backend == Backend::cuda) return cuda_pieces()->attention_backward(grad_output, q, k, v, result, ranges, shape);

@@ -12,9 +12,11 @@
 namespace loom {
 
 // Query rows [q_begin, q_begin + q_rows) attend to key rows [k_begin, k_begin + k_rows). With `causal`, query i sees
-// keys j <= i + (k_rows - q_rows). `window` > 0 limits to the last `window` visible keys.
+// keys j <= i + (k_rows - q_rows) + later. `window` > 0 limits to the last `window` of these (with `causal`, counted
+// also where the range has no such keys).
 struct AttentionRange {
   int64_t q_begin = 0, q_rows = 0, k_begin = 0, k_rows = 0;
+  int64_t later = 0;  // ranges of a split segment begin and end anywhere
 };
 
 struct VarlenShape {

@@ -10,10 +10,12 @@
 namespace loom {
 namespace {
 
-// The pack's rows in equal slices over the lane's ranks.
+// The pack's rows in equal slices over the lane's ranks; two per rank where attention goes by tiles, the i-th from the
+// front and the i-th from the back (zigzag): of a causal sample all ranks then attend to equally many pairs.
 void place_pack(const std::vector<int64_t>& pack, int lane, const WorldLayout& layout,
                 const std::vector<Verdict>& samples, MicrobatchPlan& microbatch) {
-  const int sp = layout.backbone.sp;
+  const int sp = layout.backbone.sp, slices = layout.backbone.tile == 0 || sp == 1 ? sp : 2 * sp;
+  const auto rank_of = [&](int of) { return lane * sp + (of < sp ? of : slices - 1 - of); };
   int64_t total = 0;
   for (const int64_t sample : pack) total += samples[static_cast<size_t>(sample)].tokens;
   int64_t begin = 0;  // of the sample within the pack
@@ -21,11 +23,11 @@ void place_pack(const std::vector<int64_t>& pack, int lane, const WorldLayout& l
   for (const int64_t sample : pack) {
     const int64_t tokens = samples[static_cast<size_t>(sample)].tokens;
     PlacedSample placed{sample, {}};
-    if (tokens == 0) placed.pieces.push_back({lane * sp + slice, 0, 0});
+    if (tokens == 0) placed.pieces.push_back({rank_of(slice), 0, 0});
     for (int64_t row = 0; row < tokens;) {
-      while (total * (slice + 1) / sp <= begin + row) ++slice;
-      const int64_t end = std::min(tokens, total * (slice + 1) / sp - begin);
-      placed.pieces.push_back({lane * sp + slice, row, end - row});
+      while (total * (slice + 1) / slices <= begin + row) ++slice;
+      const int64_t end = std::min(tokens, total * (slice + 1) / slices - begin);
+      placed.pieces.push_back({rank_of(slice), row, end - row});
       row = end;
     }
     begin += tokens;

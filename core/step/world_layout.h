@@ -10,6 +10,9 @@ namespace loom {
 struct ComponentLayout {
   int sp = 1;     // backbone: ranks per lane, which share a packed sequence. Encoder: most ranks that share one item
   int shard = 0;  // ranks that share one copy of the weights; divides the world; 0 = all, 1 = every rank has a copy
+  // Attention of what several ranks share: 0 = by heads (Ulysses), 1 = ring, a > 1 = mesh of a chunks of queries,
+  // -1 = the mesh that sends least.
+  int tile = 0;
 
   bool operator==(const ComponentLayout&) const = default;
 };

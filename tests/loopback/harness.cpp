@@ -152,8 +152,8 @@ class Comparison {
   void number(double a, double b, const std::string& where) {
     note(a == b ? 0 : std::abs(a - b) / std::max(std::abs(a), 1e-9), where);
   }
-  // `exact`: the truth, if it is known; `another`: a like a, added in another order.
-  void tensors(const Tensors& a, const Tensors& b, const Tensors* exact, const Tensors* another,
+  // `exact`: the truth, if it is known; `others`: like a, added in other orders.
+  void tensors(const Tensors& a, const Tensors& b, const Tensors* exact, const std::vector<const Tensors*>& others,
                const std::string& where) {
     LOOM_CHECK(a.size() == b.size(), where, ": ", a.size(), " tensors against ", b.size());
     std::map<std::string, double> squares;
@@ -165,8 +165,7 @@ class Comparison {
       const double floor = 1e-6 * std::sqrt(squares[unit_of(name)]);
       double difference = relative(x, found->second, floor);
       double noise = exact == nullptr ? 0 : relative(x, exact->at(name), floor);
-      if (exact != nullptr && another != nullptr)
-        noise = std::max(noise, relative(another->at(name), exact->at(name), floor));
+      for (const Tensors* other : others) noise = std::max(noise, relative(other->at(name), exact->at(name), floor));
       noise *= kNoise;
       if (difference > tolerance(at::kFloat) && noise > tolerance(at::kFloat)) {
         difference *= tolerance(at::kFloat) / noise;
@@ -264,7 +263,8 @@ RunRecord run_in_two(const ModelSpec& spec, BindChoice bind, const RunData& data
   return run_plans(spec, bind, layout, data, random_plans(spec, bind, layout, data));
 }
 
-Difference compare(const RunRecord& reference, const RunRecord& run, const RunRecord* exact, const RunRecord* another) {
+Difference compare(const RunRecord& reference, const RunRecord& run, const RunRecord* exact,
+                   const std::vector<RunRecord>& others) {
   LOOM_CHECK(reference.steps.size() == run.steps.size(), "runs of unequal length");
   Comparison comparison(reference);
   const bool single = !reference.steps.empty() && !reference.steps[0].gradients.empty() &&
@@ -273,8 +273,10 @@ Difference compare(const RunRecord& reference, const RunRecord& run, const RunRe
     const StepRecord &a = reference.steps[s], &b = run.steps[s];
     const std::string at = concat("step ", s + 1, ", ");
     const auto tensors = [&](Tensors StepRecord::*which, const char* words) {
-      const auto of = [&](const RunRecord* record) { return record == nullptr ? nullptr : &(record->steps[s].*which); };
-      comparison.tensors(a.*which, b.*which, of(exact), of(another), at + words);
+      std::vector<const Tensors*> of_others;
+      for (const RunRecord& other : others) of_others.push_back(&(other.steps[s].*which));
+      comparison.tensors(a.*which, b.*which, exact == nullptr ? nullptr : &(exact->steps[s].*which), of_others,
+                         at + words);
     };
     comparison.number(a.loss, b.loss, at + "loss");
     for (const auto& [name, value] : a.interior) {

@@ -89,7 +89,7 @@ std::unique_ptr<MultimodalModel> make_model(const ModelSpec& spec, const BindCho
   tiny.dropout = bind.dropout;
   tiny.tied = bind.tied && spec.backbone.tied;
   tiny.interior_loss = spec.balance;
-  const auto bound = [&](const std::string& name, int shard, const auto& make) {
+  const auto bound = [&](const std::string& name, const ComponentLayout& component_layout, const auto& make) {
     Declarations declarations;
     declarations.component = name;
     std::shared_ptr<Component> component = make(Declarer(declarations));
@@ -102,22 +102,23 @@ std::unique_ptr<MultimodalModel> make_model(const ModelSpec& spec, const BindCho
     o.recompute = bind.recompute;
     o.frozen = spec.frozen;
     o.comm = comm;
-    o.shard = shard;
+    o.shard = component_layout.shard;
+    o.tile_queries = component_layout.tile;
     return std::make_shared<BoundComponent>(component, std::move(declarations), o);
   };
   ModelParts parts;
   for (const EncoderChoice& choice : spec.encoders) {
     const std::string& m = choice.modality;
-    parts.encoders[m] = bound("encoders." + m, layout.encoder(m).shard, [&](const Declarer& d) {
+    parts.encoders[m] = bound("encoders." + m, layout.encoder(m), [&](const Declarer& d) {
       return choice.custom ? choice.custom(d) : make_encoder(choice.kind, d, options, tiny);
     });
     parts.connectors[m] =
-        bound("connectors." + m, layout.connector(m).shard, [&](const Declarer& d) -> std::shared_ptr<Component> {
+        bound("connectors." + m, layout.connector(m), [&](const Declarer& d) -> std::shared_ptr<Component> {
           if (choice.kind == EncoderKind::deep) return std::make_shared<DeepConnector>(d);
           return std::make_shared<ZooConnector>(d, options, choice.merge, choice.joins);
         });
   }
-  parts.backbone = bound("backbone", layout.backbone.shard, [&](const Declarer& d) -> std::shared_ptr<Component> {
+  parts.backbone = bound("backbone", layout.backbone, [&](const Declarer& d) -> std::shared_ptr<Component> {
     if (spec.captioner) return std::make_shared<TinyBackbone>(d, tiny);
     BackboneOptions backbone = spec.backbone;
     backbone.tied = backbone.tied && bind.tied;

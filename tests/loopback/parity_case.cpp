@@ -27,6 +27,8 @@ enum Place : size_t {
   kSlab,
   kMix,
   kKept,
+  kEncoderAttention,
+  kBackboneAttention,
 };
 
 constexpr int kWorlds[] = {2, 4}, kShards[] = {1, 2, 0}, kSps[] = {1, 2, 4};
@@ -36,6 +38,7 @@ std::vector<Factor> make_factors() {
   std::vector<std::string> models;
   for (const ModelSpec& spec : zoo_models()) models.push_back(spec.name);
   const std::vector<std::string> shards{"none", "2", "all"}, sps{"1", "2", "4"}, switches{"off", "on"};
+  const std::vector<std::string> attention{"ulysses", "ring", "mesh"};
   return {{"model", models},
           {"world", {"2", "4"}},
           {"encoder_shard", shards},
@@ -51,7 +54,9 @@ std::vector<Factor> make_factors() {
           {"accumulation", {"1", "2", "3"}},
           {"always_slab", switches},
           {"mix", {"mixed", "sparse", "lopsided", "absent"}},
-          {"kept", {"nothing", "weights", "gradients", "both"}}};
+          {"kept", {"nothing", "weights", "gradients", "both"}},
+          {"encoder_attention", attention},
+          {"backbone_attention", attention}};
 }
 
 bool has_encoder(const ModelSpec& spec, const std::string& modality, EncoderKind kind) {
@@ -165,6 +170,8 @@ ParityCase parity_case(const Combination& c, uint64_t seed) {
   out.layout.backbone_shard = kShards[c[kBackboneShard]];
   out.layout.encoder_sp = kSps[c[kEncoderSp]];
   out.layout.backbone_sp = kSps[c[kBackboneSp]];
+  out.layout.encoder_tile = c[kEncoderAttention];
+  out.layout.backbone_tile = c[kBackboneAttention];
   out.layout.placing = static_cast<Placing>(c[kPlacing] + 1);
   out.layout.microbatches = kMicrobatches[c[kAccumulation]];
   out.layout.seed = seed;
@@ -186,8 +193,10 @@ void check_parity(const ParityCase& parity, const std::string& name, Exercised& 
       BindChoice exact = parity.bind;
       exact.dtype = at::kDouble;
       const RunRecord doubles = run_reference(*parity.spec, exact, data);
-      const RunRecord another = run_in_two(*parity.spec, parity.bind, data, parity.data.seed);
-      difference = compare(reference, run, &doubles, &another);
+      std::vector<RunRecord> others;
+      for (uint64_t other = 0; other < 4; ++other)
+        others.push_back(run_in_two(*parity.spec, parity.bind, data, parity.data.seed + 1000 * other));
+      difference = compare(reference, run, &doubles, others);
     }
     EXPECT_LE(difference.worst, tolerance(parity.bind.dtype)) << difference.where;
     double& worst = single ? sum.worst_float : sum.worst_double;

@@ -150,9 +150,9 @@ std::vector<PreparedSample> random_samples(const MultimodalModel& model, const D
 WorldLayout world_layout(const MultimodalModel& model, const LayoutChoice& choice) {
   WorldLayout layout;
   layout.world = choice.world;
-  layout.backbone = {choice.backbone_sp, choice.backbone_shard};
+  layout.backbone = {choice.backbone_sp, choice.backbone_shard, choice.backbone_tile};
   for (const std::string& modality : model.modalities()) {
-    layout.encoders[modality] = {choice.encoder_sp, choice.encoder_shard};
+    layout.encoders[modality] = {choice.encoder_sp, choice.encoder_shard, choice.encoder_tile};
     layout.connectors[modality] = {1, choice.connector_shard};
   }
   return layout;

@@ -38,6 +38,7 @@ struct LayoutChoice {
   int world = 1;
   int encoder_shard = 0, connector_shard = 0, backbone_shard = 0;
   int encoder_sp = 1, backbone_sp = 1;
+  int encoder_tile = 0, backbone_tile = 0;  // see ComponentLayout
   Placing placing = Placing::planner;
   int64_t microbatches = 1;
   uint64_t seed = 1;

@@ -51,6 +51,25 @@ TEST(ParallelSection, ReadsEveryComponent) {
   EXPECT_EQ(read_layout(Recipe{}, 2).encoder("image").sp, 1);
 }
 
+TEST(ParallelSection, AttentionByHeadsOrByTiles) {
+  const auto section = [](const char* attention, int64_t queries) {
+    return ConfigValue::map({{"sp", ConfigValue::integer(4)},
+                             {"attention", ConfigValue::string(attention)},
+                             {"mesh_queries", ConfigValue::integer(queries)}});
+  };
+  const auto tile = [&](const char* attention, int64_t queries) {
+    return read_layout(recipe_of({{"backbone", section(attention, queries)}}), 4).backbone.tile;
+  };
+  EXPECT_EQ(tile("ulysses", 0), 0);
+  EXPECT_EQ(tile("ring", 0), 1);
+  EXPECT_EQ(tile("mesh", 2), 2);
+  EXPECT_EQ(tile("mesh", 0), -1);
+  EXPECT_EQ(refusal(recipe_of({{"backbone", section("ring", 2)}}), 4),
+            "recipe.yaml:9:5: parallel.backbone.mesh_queries: it belongs to attention: mesh, not to ring");
+  const Recipe encoder = recipe_of({{"encoders", ConfigValue::map({{"image", section("mesh", 4)}})}});
+  EXPECT_EQ(read_layout(encoder, 8).encoder("image").tile, 4);
+}
+
 TEST(ParallelSection, SizesMustDivideTheRanks) {
   EXPECT_EQ(
       refusal(recipe_of({{"backbone", sizes(4, 0)}}), 6),

@@ -306,10 +306,12 @@ TEST(PlanWorld, ALayoutThatDoesNotFitIsRefused) {
   expect_words(refusal(8, "{backbone: {shard: 3}}"), {"backbone.shard", "3", "8 ranks", "1, 2, 4, 8"});
   expect_words(refusal(8, "{backbone: {sp: 3}}"), {"backbone.sp", "3", "1, 2, 4, 8"});
   expect_words(refusal(6, "{encoders: {image: {shard: 4}}}"), {"encoders.image.shard", "1, 2, 3, 6"});
-  expect_words(refusal(8, "{backbone: {sp: 8}}"), {"backbone.sp", "8 ranks", "4 heads", "one of 1, 2, 4"});
+  expect_words(refusal(8, "{backbone: {sp: 8}}"),
+               {"backbone.sp", "8 ranks", "4 heads", "one of 1, 2, 4, or attention: ring"});
   expect_words(refusal(6, "{backbone: {sp: 6}}"), {"backbone.sp", "6 ranks", "4 heads", "one of 1, 2, 3"});
   expect_words(refusal(8, "{encoders: {image: {sp: 5}}}"),
                {"encoders.image.sp", "5 ranks", "4 heads", "one of 1, 2, 3, 4"});
+  EXPECT_EQ(plan(8, "{backbone: {sp: 8, attention: ring}}").ranks.size(), 8u);
   // On four ranks no item lies on more than four.
   EXPECT_EQ(plan(4, "{encoders: {image: {sp: 8}}, backbone: {sp: 4}}").ranks.size(), 4u);
 }

@@ -86,6 +86,8 @@ class Ranks:
             "mixed": (4, ["parallel.encoders.image={shard: 1, sp: 2}", "parallel.connectors.image.shard=2",
                           "parallel.backbone={sp: 2, shard: 2}"]),
             "long": (4, ["parallel.encoders.image={shard: 2, sp: 4}", "parallel.backbone={sp: 4, shard: 0}", "train.recompute=true"]),
+            "ring": (2, ["parallel.backbone={sp: 2, attention: ring}", "parallel.encoders.image={sp: 2, attention: ring}"]),
+            "mesh": (4, ["parallel.backbone={sp: 4, attention: mesh, mesh_queries: 2}", "train.recompute=true"]),
             "small": (4, ["data.budget=24", "parallel.backbone.shard=2"]),
             "kept": (4, ["data.budget=24", "parallel.gather=step", "parallel.reduce=step", "parallel.backbone.shard=2"]),
         }

@@ -63,7 +63,7 @@ inline void key_spans(const Span* keys, int64_t rows, int64_t columns, Span* spa
   int64_t low = 0, high = 0;
   for (int64_t k = 0; k < columns; k += kTall) {
     while (low < rows && keys[low].high <= k) ++low;
-    while (high < rows && keys[high].low < k + kTall) ++high;
+    while (high < rows && keys[high].low < smaller_of(k + kTall, columns)) ++high;
     spans[k / kTall] = {low, high};
   }
 }
@@ -194,7 +194,7 @@ void attention_backward(const AttentionArgs<T>& args, const AttentionTask& task,
       backward_tile<T>(args, task, size, mask, side, s, i, rows, block, spans, fresh, turn);
       fresh = false;
       if (task.done != nullptr) __atomic_store_n(task.done, turn + 1, __ATOMIC_RELEASE);
-    } else if (block.low == 0 && mask(i + rows - 1).empty()) {
+    } else if (block.low == 0 && mask(i).low >= mask(i + rows - 1).high) {  // no row sees any key
       for (int64_t r = 0; r < rows; ++r) {
         for_vectors<T>(dim, [&](int64_t d, int64_t n) { store_n<T>(side.dq(i + r) + d, Vec<T>{}, n); });
       }

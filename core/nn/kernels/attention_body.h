@@ -61,12 +61,13 @@ struct Mask {
   Mask(const AttentionArgs<T>& args, const AttentionTask& task)
       : group(args.heads / args.kv_heads),
         keys(task.k_rows),
-        shift(task.k_rows - task.q_rows + 1),
+        shift(task.k_rows - task.q_rows + 1 + task.later),
         window(args.window),
         causal(args.causal) {}
   Span operator()(int64_t row) const {
-    const int64_t high = causal ? larger_of(0, smaller_of(keys, row / group + shift)) : keys;
-    return {window > 0 ? larger_of(0, high - window) : 0, high};
+    const int64_t end = causal ? row / group + shift : keys;
+    const int64_t high = larger_of(0, smaller_of(keys, end));
+    return {window > 0 ? larger_of(0, smaller_of(high, end - window)) : 0, high};
   }
   // Of the keys of a block.
   Span in_block(int64_t row, int64_t begin, int64_t end) const {

@@ -35,6 +35,7 @@ struct AttentionTask {
   int64_t q_begin = 0, q_rows = 0, k_begin = 0, k_rows = 0;
   int64_t kv_head = 0;
   int64_t first = 0, last = 0;
+  int64_t later = 0;                // see AttentionRange
   bool adds = false;                // dk and dv are added to
   const int64_t* before = nullptr;  // progress of the block before, which another thread may work on
   int64_t* done = nullptr;          // own progress

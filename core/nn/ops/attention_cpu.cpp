@@ -120,7 +120,7 @@ void forward_typed(const Tensor& q, const Tensor& k, const Tensor& v, const std:
   hand_out<T>(static_cast<int64_t>(pieces.size()) * shape.kv_heads, threads, sizes.forward, [&](int64_t i, T* scratch) {
     const Piece& piece = pieces[static_cast<size_t>(i / shape.kv_heads)];
     const AttentionRange& r = *piece.range;
-    AttentionTask task{r.q_begin, r.q_rows, r.k_begin, r.k_rows, i % shape.kv_heads, piece.first, piece.last};
+    AttentionTask task{r.q_begin, r.q_rows, r.k_begin, r.k_rows, i % shape.kv_heads, piece.first, piece.last, r.later};
     run(args, task, scratch);
   });
 }
@@ -191,7 +191,7 @@ void backward_typed(const Tensor& grad_output, const Tensor& q, const Tensor& k,
     const Blocks& blocks_of = tasks[static_cast<size_t>(i)];
     for (const size_t index : blocks_of.group->ranges) {
       const AttentionRange& r = ranges[index];
-      AttentionTask task{r.q_begin, r.q_rows, r.k_begin, r.k_rows, blocks_of.kv_head, 0, 0};
+      AttentionTask task{r.q_begin, r.q_rows, r.k_begin, r.k_rows, blocks_of.kv_head, 0, 0, r.later};
       task.adds = blocks_of.group->ranges.size() > 1;
       if (blocks_of.only >= 0) {
         task.first = blocks_of.only;

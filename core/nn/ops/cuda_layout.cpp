@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kBlock = 32;      // of padded_q
 constexpr size_t kMostLayouts = 8;  // text, pictures, evaluation, ...
 
-static_assert(sizeof(AttentionRange) == 4 * sizeof(int64_t));
+static_assert(sizeof(AttentionRange) == 5 * sizeof(int64_t));
 
 // Every query left sees a key: the kernels do not agree about rows without keys. The causal border is at the ends of
 // both ranges, so the first queries are those that see nothing. A window without that border is the range's last keys.

@@ -3,20 +3,13 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "core/comm/loopback.h"
-#include "core/nn/context.h"
 #include "core/nn/split_attention.h"
-#include "core/step/placement.h"
+#include "tests/core/nn/split_items.h"
 #include "tests/support/bind.h"
 
 namespace loom::test {
 namespace {
-
-struct Heads {
-  int64_t q = 1, kv = 1;
-};
 
 TEST(SplitAttention, SharesCoverAllHeadsOnceAndKeepGroupsWhole) {
   for (const Heads h : {Heads{9, 3}, Heads{28, 4}, Heads{3, 1}, Heads{3, 3}, Heads{8, 8}, Heads{12, 2}}) {
@@ -39,105 +32,6 @@ TEST(SplitAttention, SharesCoverAllHeadsOnceAndKeepGroupsWhole) {
       }
     }
   }
-}
-
-// Items of random lengths, whole or in random pieces on random ranks.
-std::vector<StreamItem> random_items(const Philox& random, uint64_t& at, int world, int64_t rows_at_least) {
-  std::vector<StreamItem> items;
-  for (uint64_t i = 0; i < 4; ++i) {
-    StreamItem item;
-    item.key = {i + 1, 0, 0};
-    const int64_t rows = rows_at_least + static_cast<int64_t>(random.below(9, at++));
-    item.layout = whole_item(rows);
-    int64_t begin = 0;
-    std::vector<int> ranks(static_cast<size_t>(world));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    while (begin < rows) {
-      const int64_t left = rows - begin;
-      const bool last = ranks.size() == 1 || random.below(3, at++) == 0;
-      const int64_t n = last ? left : 1 + static_cast<int64_t>(random.below(static_cast<uint64_t>(left), at++));
-      const size_t pick = random.below(ranks.size(), at++);
-      item.pieces.push_back({ranks[pick], begin, n});
-      ranks.erase(ranks.begin() + static_cast<std::ptrdiff_t>(pick));
-      begin += n;
-    }
-    items.push_back(std::move(item));
-  }
-  return items;
-}
-
-std::vector<StreamItem> on_one_rank(std::vector<StreamItem> items) {
-  for (StreamItem& item : items) item.pieces = {{0, 0, item.layout.partitions.at("").rows()}};
-  return items;
-}
-
-Tensor rows_here(const Tensor& all, const std::vector<StreamItem>& items, int rank) {
-  std::vector<Tensor> rows{all.narrow(0, 0, 0)};
-  for (const PlacedRows& run : placed_rows(items, "")) {
-    if (run.rank == rank) rows.push_back(all.narrow(0, run.global, run.rows));
-  }
-  return at::cat(rows).detach().requires_grad_();
-}
-
-void put_rows(Tensor& all, const Tensor& rows, const std::vector<StreamItem>& items, int rank) {
-  for (const PlacedRows& run : placed_rows(items, "")) {
-    if (run.rank == rank) all.narrow(0, run.global, run.rows).copy_(rows.narrow(0, run.local, run.rows));
-  }
-}
-
-// A context over partitions "" (queries) and "other" (keys).
-class Ranked {
- public:
-  Ranked(const std::vector<StreamItem>& items, const std::vector<StreamItem>& others, Communicator& comm) {
-    UnitDecl unit;
-    unit.name = "unit";
-    unit.mixes = Mixes::attention;
-    Declarer(declarations_).unit(unit);
-    partitions_[""] = local_partitions(items, comm.rank()).at("");
-    partitions_["other"] = local_partitions(others, comm.rank()).at("");
-    state_.declarations = &declarations_;
-    state_.partitions = &partitions_;
-    state_.comm = &comm;
-    state_.unit = 0;
-    state_.counters = &counters;
-  }
-  UnitContext context() { return UnitContext(state_); }
-  ServiceCounters counters;
-
- private:
-  Declarations declarations_;
-  Partitions partitions_;
-  ContextState state_;
-};
-
-struct Problem {
-  std::vector<StreamItem> items, others;
-  Tensor q, k, v, weights;
-  AttentionSpec spec;
-};
-
-struct Answer {
-  Tensor out, dq, dk, dv;
-};
-
-Answer attend(const Problem& p, const std::vector<StreamItem>& items, const std::vector<StreamItem>& others,
-              Communicator& comm, ServiceCounters* counters) {
-  Ranked ranked(items, others, comm);
-  UnitContext ctx = ranked.context();
-  const Tensor q = rows_here(p.q, items, comm.rank()), k = rows_here(p.k, others, comm.rank()),
-               v = rows_here(p.v, others, comm.rank()), w = rows_here(p.weights, items, comm.rank());
-  Attention a = ctx.attention(p.spec);
-  a.query(q);
-  a.key(k);
-  a.value(v);
-  Answer out;
-  out.out = a.output();
-  (out.out * w.detach()).sum().backward();
-  out.dq = q.grad();
-  out.dk = k.grad();
-  out.dv = v.grad();
-  if (counters != nullptr) *counters = ranked.counters;
-  return out;
 }
 
 // Elements that Ulysses moves for one segment and one direction of q (or output), and of k, v together.

@@ -11,6 +11,9 @@
 #include <numeric>
 
 #include "core/base/error.h"
+#include "core/base/random.h"
+#include "core/nn/ops/attention_composed.h"
+#include "core/nn/ops/attention_cpu.h"
 #include "core/nn/ops/pieces.h"
 #include "tests/core/nn/levels.h"
 #include "tests/support/bind.h"
@@ -335,6 +338,41 @@ TEST(VarlenAttention, WrongShapesAreRefused) {
   EXPECT_THROW(varlen_attention_forward(in.q, in.k, in.v, self_ranges({11}), shape), InternalError);
   EXPECT_THROW(varlen_attention_forward(in.q, in.k, in.v.to(at::kDouble), self_ranges({10}), shape), InternalError);
   EXPECT_THROW(varlen_attention_forward(in.q, in.k, in.v, {{0, 5, 0, 5}, {4, 3, 5, 3}}, shape), InternalError);
+}
+
+// Parts of a split segment meet at any diagonal: keys that end before the queries do, windows that lie beyond them, and
+// rows without keys at both ends, over several blocks and threads.
+TEST(VarlenAttention, RangesWithABorderAnywhereEqualTheComposition) {
+  const Philox random({5, Purpose::sample});
+  uint64_t next = 0;
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(random.below(static_cast<uint64_t>(n), next++)); };
+  int64_t before = 0, beyond = 0;
+  for (int round = 0; round < 60; ++round) {
+    at::manual_seed(static_cast<uint64_t>(round));
+    VarlenShape shape{.heads = 4, .kv_heads = 2, .head_dim = 16, .causal = true, .scale = 0.3};
+    shape.window = round % 3 == 0 ? 0 : 1 + below(300);
+    const int64_t q_rows = 1 + below(500), k_rows = 1 + below(700), ahead = below(1200) - 600;
+    const std::vector<AttentionRange> ranges{{3, q_rows, 2, k_rows, ahead}};
+    const at::TensorOptions options(at::kDouble);
+    const Tensor q = at::randn({q_rows + 5, 64}, options), k = at::randn({k_rows + 4, 32}, options),
+                 v = at::randn({k_rows + 4, 32}, options), grad = at::randn({q_rows + 5, 64}, options);
+    VarlenResult composed;
+    composed.output = attention_composed(q, k, v, ranges, shape, &composed.lse);
+    const VarlenResult ours = attention_forward_cpu(q, k, v, ranges, shape);
+    EXPECT_TRUE(at::allclose(ours.output, composed.output, 1e-11, 1e-11)) << round;
+    EXPECT_TRUE(at::allclose(ours.lse, composed.lse, 1e-11, 1e-11)) << round;
+    const VarlenGradients wanted = attention_backward_composed(grad, q, k, v, composed, ranges, shape);
+    VarlenGradients got{at::full_like(q, 7), at::full_like(k, 7), at::full_like(v, 7)};
+    attention_backward_cpu(grad, q, k, v, ours, ranges, shape, got);
+    EXPECT_TRUE(at::allclose(got.dq, wanted.dq, 1e-11, 1e-11)) << round;
+    EXPECT_TRUE(at::allclose(got.dk, wanted.dk, 1e-11, 1e-11)) << round;
+    EXPECT_TRUE(at::allclose(got.dv, wanted.dv, 1e-11, 1e-11)) << round;
+    const Tensor without = (composed.lse.narrow(0, 3, q_rows).select(1, 0) < -1e300);
+    before += without[0].item<bool>() ? 1 : 0;
+    beyond += without[q_rows - 1].item<bool>() ? 1 : 0;
+  }
+  EXPECT_GT(before, 5);
+  EXPECT_GT(beyond, 5);
 }
 
 }  // namespace

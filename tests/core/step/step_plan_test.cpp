@@ -90,6 +90,42 @@ TEST(StepPlan, EveryRowOnceInItsLane) {
   EXPECT_GT(empty_lanes, 100);
 }
 
+TEST(StepPlan, WhereAttentionGoesByTilesALaneGoesToItsRanksAndBack) {
+  int64_t both_ways = 0;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    Draws draws(seed);
+    WorldLayout layout;
+    const int sp = static_cast<int>(draws.between(1, 4));
+    layout.world = 2 * sp;
+    layout.backbone.sp = sp;
+    layout.backbone.tile = static_cast<int>(draws.between(1, 2));
+    const StepPlan plan = make_step_plan(3, random_verdicts(draws.between(1, 12), 40, draws), 120, 0, layout);
+    ASSERT_NO_THROW(check_plan(plan)) << "seed " << seed;
+    for (const MicrobatchPlan& microbatch : plan.microbatches) {
+      std::vector<std::vector<int>> order(2);  // ranks of each lane's rows
+      std::vector<int64_t> rows(static_cast<size_t>(layout.world), 0);
+      for (const PlacedSample& placed : microbatch.samples) {
+        for (const Piece& piece : placed.pieces) {
+          std::vector<int>& seen = order[static_cast<size_t>(piece.rank / sp)];
+          if (piece.rows > 0 && (seen.empty() || seen.back() != piece.rank)) seen.push_back(piece.rank);
+          rows[static_cast<size_t>(piece.rank)] += piece.rows;
+        }
+      }
+      for (int lane = 0; lane < 2; ++lane) {
+        const std::vector<int>& seen = order[static_cast<size_t>(lane)];
+        EXPECT_TRUE(std::is_sorted(seen.begin(), std::max_element(seen.begin(), seen.end()))) << "seed " << seed;
+        EXPECT_TRUE(std::is_sorted(std::max_element(seen.begin(), seen.end()), seen.end(), std::greater<>()))
+            << "seed " << seed;
+        const auto first = rows.begin() + lane * sp;
+        const auto [least, most] = std::minmax_element(first, first + sp);
+        EXPECT_LE(*most - *least, 2) << "seed " << seed;
+        both_ways += sp > 1 && static_cast<int>(seen.size()) == 2 * sp - 1;
+      }
+    }
+  }
+  EXPECT_GT(both_ways, 50);
+}
+
 TEST(StepPlan, FirstFitInSampleOrder) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     Draws draws(seed);
