@@ -36,7 +36,8 @@ struct Parts {
     const auto options = like.options().dtype(at::kLong);
     const Tensor column = at::arange(range.k_rows, options).unsqueeze(0);
     Tensor end = at::full({range.q_rows, 1}, range.k_rows, options);
-    if (shape.causal) end = at::arange(range.q_rows, options).unsqueeze(1) + (range.k_rows - range.q_rows + 1 + range.later);
+    if (shape.causal)
+      end = at::arange(range.q_rows, options).unsqueeze(1) + (range.k_rows - range.q_rows + 1 + range.later);
     Tensor out = column >= end;
     if (shape.window > 0) out = at::logical_or(out, column < end - shape.window);
     return out;
