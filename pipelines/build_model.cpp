@@ -46,7 +46,7 @@ struct Builder {
     out.comm = build_options.comm;
     out.device = build_options.device;
     out.shard = layout.shard;
-    out.tile_queries = layout.tile;
+    out.tile_queries = layout.tile_queries;
     if (const ConfigValue* parallel = recipe.tree.find("parallel"); parallel != nullptr && parallel->is_map()) {
       out.keep_weights = parallel->get_string("gather") == "step";
       out.keep_gradients = parallel->get_string("reduce") == "step";

@@ -26,15 +26,15 @@ void add_attention(Schema& s) {
             "attention mesh: ranks whose queries a rank works on; 0 = what sends least");
 }
 
-// See ComponentLayout::tile.
+// See ComponentLayout::tile_queries.
 int read_tile(const ConfigValue& section) {
   const std::string& attention = section.get_string("attention");
   const int64_t queries = section.get_int("mesh_queries");
   LOOM_CHECK_USER(queries == 0 || attention == "mesh", said_at(section.at("mesh_queries")),
                   "it belongs to attention: ", "mesh, not to ", attention);
-  if (attention == "ulysses") return 0;
+  if (attention == "ulysses") return kByHeads;
   if (attention == "ring") return 1;
-  return queries == 0 ? -1 : static_cast<int>(queries);
+  return queries == 0 ? kLeastTraffic : static_cast<int>(queries);
 }
 
 std::string ranks_text(int world) { return concat(world, world == 1 ? " rank" : " ranks"); }
@@ -62,8 +62,10 @@ const ConfigValue* component_section(const ConfigValue* parallel, const char* gr
 }
 
 std::string attention_text(const ComponentLayout& layout) {
-  if (layout.tile == 0) return "";
-  return layout.tile == 1 ? " ring" : layout.tile < 0 ? " mesh" : concat(" mesh of ", layout.tile);
+  if (layout.tile_queries == kByHeads) return "";
+  return layout.tile_queries == 1               ? " ring"
+         : layout.tile_queries == kLeastTraffic ? " mesh"
+                                                : concat(" mesh of ", layout.tile_queries);
 }
 
 std::string shard_text(int shard, int world) {
@@ -128,7 +130,7 @@ WorldLayout read_layout(const Recipe& recipe, int world) {
       ComponentLayout& encoder = layout.encoders[modality];
       encoder.shard = read_size(*section, "shard", world, shard_words);
       encoder.sp = static_cast<int>(std::min<int64_t>(section->get_int("sp"), world));
-      encoder.tile = read_tile(*section);
+      encoder.tile_queries = read_tile(*section);
     }
     if (const ConfigValue* section = component_section(parallel, "connectors", modality))
       layout.connectors[modality].shard = read_size(*section, "shard", world, shard_words);
@@ -136,7 +138,7 @@ WorldLayout read_layout(const Recipe& recipe, int world) {
   const ConfigValue& backbone = parallel->at("backbone");
   layout.backbone.shard = read_size(backbone, "shard", world, shard_words);
   layout.backbone.sp = read_size(backbone, "sp", world, "the ranks of a lane are");
-  layout.backbone.tile = read_tile(backbone);
+  layout.backbone.tile_queries = read_tile(backbone);
   return layout;
 }
 

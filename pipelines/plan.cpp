@@ -144,8 +144,8 @@ TrainingPlan DryRun::memory() {
     row.activations = std::max<int64_t>(row.activations, 0);
     plan.weights += row.weights;
     plan.gradients += row.gradients;
-    if (job.recipe.checkpoint().get_bool("async"))
-      plan.snapshot += (row.weights + row.optimizer) / job.layout.copies(row.component);
+    if (job.recipe.checkpoint().get_bool("async") && !component->buffers().empty())
+      plan.snapshot += (row.weights + row.optimizer) / component->buffers().front()->copies();
     plan.rows.push_back(std::move(row));
   }
   for (const auto& [name, kept] : peak.kept) plan.kept += kept;

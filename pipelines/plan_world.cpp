@@ -116,7 +116,7 @@ void check_heads(const Job& job, const std::map<std::string, FewestHeads>& heads
                          const std::string& modality) {
     const int sp = layout.sp;
     const auto found = heads.find(component);
-    if (sp == 1 || layout.tile != 0 || found == heads.end() || sp <= found->second.heads) return;
+    if (sp == 1 || layout.tile_queries != kByHeads || found == heads.end() || sp <= found->second.heads) return;
     const ConfigValue& value = sp_of(job, modality.empty() ? "backbone" : "encoders", modality);
     throw UserError(concat(said_at(value), words, " ", sp, " ranks, but attention of ", component, " has ",
                            found->second.heads, found->second.heads == 1 ? " head" : " heads", "; expected one of ",
@@ -155,7 +155,8 @@ std::vector<std::string> limits_of(const Job& job, const WorldPlan& world,
   } else {
     out.push_back(concat("gathered weights are ", percent(plan.gathered)));
   }
-  if (const auto found = heads.find("backbone"); found != heads.end() && world.layout.backbone.tile == 0) {
+  if (const auto found = heads.find("backbone");
+      found != heads.end() && world.layout.backbone.tile_queries == kByHeads) {
     const std::string most = sizes_up_to(found->second.heads, world.layout.world, true).back();
     if (most != std::to_string(world.layout.backbone.sp))
       out.push_back(

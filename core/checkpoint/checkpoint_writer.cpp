@@ -74,45 +74,31 @@ void CheckpointWriter::save(int64_t step, const std::vector<NamedTensor>& tensor
   finish();
   ++stats_.saves;
   if (stats_.plans == 0 || parts_held(tensors) != planned_) make_plan(tensors);
-  auto work = std::make_shared<Work>(Work{step, extra_json, {}});
-  for (const Own& own : own_) work->data.push_back({own.key, tensors[own.tensor].tensor});
+  std::vector<KeyedTensor> mine;
+  for (const Own& own : own_) mine.push_back({own.key, tensors[own.tensor].tensor});
   if (options_.async) {
-    start(work, begin);
+    // Memory is taken here, so that a lack of it is an error of save().
+    const bool on_gpu =
+        std::any_of(mine.begin(), mine.end(), [](const KeyedTensor& each) { return each.tensor.is_cuda(); });
+    Work work{step, extra_json, slices(mine, on_gpu)};
+    // A GPU copies in the order of its stream, which training is waiting behind anyway.
+    copied_ = std::async(on_gpu ? std::launch::deferred : std::launch::async, copy_tensors, mine, work.data).share();
+    if (on_gpu) copied_.wait();
+    running_ = std::async(std::launch::async, [this, begin, work = std::move(work), copied = copied_] {
+      copied.get();
+      write(work);
+      return seconds_since(begin);
+    });
   } else {
-    write(*work);
+    write({step, extra_json, std::move(mine)});
   }
   stats_.stall_seconds = seconds_since(begin);
-}
-
-// Memory is taken here, so that a lack of it is an error of save().
-void CheckpointWriter::start(const std::shared_ptr<Work>& work, std::chrono::steady_clock::time_point begin) {
-  const bool on_gpu =
-      std::any_of(work->data.begin(), work->data.end(), [](const KeyedTensor& each) { return each.tensor.is_cuda(); });
-  std::vector<KeyedTensor> copies = slices(work->data, on_gpu);
-  // A GPU copies in the order of its stream, which training is waiting behind anyway.
-  if (on_gpu) copy_tensors(work->data, copies);
-  std::promise<void> copied;
-  std::future<void> wait = copied.get_future();
-  running_ = std::async(std::launch::async,
-                        [this, work, on_gpu, begin, copies = std::move(copies), copied = std::move(copied)]() mutable {
-                          try {
-                            if (!on_gpu) copy_tensors(work->data, copies);
-                          } catch (...) {
-                            copied.set_value();
-                            throw;
-                          }
-                          work->data = std::move(copies);
-                          copied.set_value();
-                          write(*work);
-                          return seconds_since(begin);
-                        });
-  copied_ = std::move(wait);
 }
 
 void CheckpointWriter::wait_copied() {
   if (!copied_.valid()) return;
   const auto begin = std::chrono::steady_clock::now();
-  copied_.get();
+  copied_.wait();
   stats_.stall_seconds += seconds_since(begin);
 }
 

@@ -3,7 +3,6 @@
 // training waits for only when it is about to change it (CheckFreq, FAST 2021), and then writes the rank's file; the
 // ranks' threads tell each other sizes and checksums, and rank 0 writes the manifest, gives the folder its name and
 // removes old checkpoints. An error on any rank is an error on all of them.
-#include <chrono>
 #include <cstdint>
 #include <future>
 #include <memory>
@@ -67,8 +66,6 @@ class CheckpointWriter {
     std::vector<KeyedTensor> data;
   };
   void make_plan(const std::vector<NamedTensor>& tensors);
-  // Copies and writes what `work` has.
-  void start(const std::shared_ptr<Work>& work, std::chrono::steady_clock::time_point begin);
   // Memory for copies of these.
   std::vector<KeyedTensor> slices(const std::vector<KeyedTensor>& tensors, bool pinned);
   void write(const Work& work);
@@ -84,7 +81,7 @@ class CheckpointWriter {
   std::vector<Own> own_;
   HostBuffer buffer_;
   WriterStats stats_;
-  std::future<void> copied_;
+  std::shared_future<void> copied_;
   std::future<double> running_;  // seconds
 };
 

@@ -67,7 +67,7 @@ Attention UnitContext::attention(AttentionSpec spec) {
 
 std::shared_ptr<const AttentionPlan> UnitContext::attention_plan(const AttentionSpec& spec) const {
   // A window over keys that come later has no meaning for a part of the keys.
-  const int tile_queries = spec.window > 0 && !spec.causal ? 0 : state_.tile_queries;
+  const int tile_queries = spec.window > 0 && !spec.causal ? kByHeads : state_.tile_queries;
   std::shared_ptr<const AttentionPlan> made;
   std::shared_ptr<const AttentionPlan>* plan = &made;
   if (state_.attention_plans != nullptr) {

@@ -14,6 +14,7 @@
 
 #include "core/nn/varlen_attention.h"
 #include "core/step/segments.h"
+#include "core/step/world_layout.h"
 
 namespace loom {
 
@@ -39,8 +40,6 @@ struct AttentionTile {
   int keys_from(int step) const;
   int keys_to(int step) const;
 };
-
-constexpr int kLeastTraffic = -1;
 
 // `queries`: the a that is wanted, of which the tile's is the greatest common divisor with the number of members; or
 // kLeastTraffic. `kv_share`: width of a key over that of a query. `k` may be null: no keys.

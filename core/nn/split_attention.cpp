@@ -209,7 +209,7 @@ AttentionPlan plan_attention(const Segments& queries, const Segments& keys, int6
           {q.pieces.front().local_row, q.rows, keyed ? k->pieces.front().local_row : 0, keyed ? k->rows : 0});
       continue;
     }
-    if (tile_queries == 0) {
+    if (tile_queries == kByHeads) {
       plan_segment(q, k, heads, kv_heads, rank, plan);
       continue;
     }

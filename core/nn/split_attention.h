@@ -44,10 +44,10 @@ struct AttentionPlan {
   }
 };
 
-// Pairs query and key segments by id. A query segment without a partner has no keys. `tile_queries`: 0 = by heads, else
-// by tiles (plan_tile).
+// Pairs query and key segments by id. A query segment without a partner has no keys. `tile_queries`: kByHeads, or how
+// to cut tiles (plan_tile).
 AttentionPlan plan_attention(const Segments& queries, const Segments& keys, int64_t heads, int64_t kv_heads, int rank,
-                             int tile_queries = 0);
+                             int tile_queries = kByHeads);
 
 // What the backward of an attention with jobs needs; also what a recomputation takes instead of computing it again.
 struct SplitAttention {

@@ -20,10 +20,7 @@ class BackwardPass : tiles::TilePass {
  public:
   BackwardPass(Communicator& comm, std::string what, const AttentionTile& tile, const VarlenShape& shape,
                const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v, const VarlenResult& result)
-      : TilePass(comm, std::move(what), tile, shape, q, k, v),
-        grad_(tiles::rows_of(grad, own_queries())),
-        output_(tiles::rows_of(result.output, own_queries())),
-        lse_(tiles::rows_of(result.lse, own_queries())) {}
+      : TilePass(comm, std::move(what), tile, shape, q, k, v), all_grad_(grad), all_result_(result) {}
 
   // `self` is this, and lives as long as its stages.
   void add_to(Schedule& schedule, const std::shared_ptr<BackwardPass>& self, VarlenGradients& into) {
@@ -37,7 +34,7 @@ class BackwardPass : tiles::TilePass {
       before = worked;
     }
     if (tile_.keys() > 1) add_home_stage(schedule, self, tile_.keys() - 1, before);
-    const int worked = schedule.add([self] { self->packed_queries_ = self->packed_keys_ = nullptr; });
+    const int worked = schedule.add([self] { self->forget_packed(); });
     for (int step = 1; step < tile_.queries; ++step) add_query_gradient_stage(schedule, self, step, worked);
     schedule.add([self, &into] {
       tiles::write_rows(into.dq, self->own_queries(), self->queries_[0].dq);
@@ -60,28 +57,19 @@ class BackwardPass : tiles::TilePass {
     const auto got = std::make_shared<ParcelPtr>();
     schedule.add(
         [self, got, step] {
-          const int from = self->tile_.queries_from(step);
-          *got = self->parcel(self->query_pieces(self->queries_of(from).rows()));
-          return self->move(" queries and output gradients", self->tile_.queries_to(step), *self->packed_queries_, from,
-                            **got);
+          return self->move_queries(" queries and output gradients", step, self->query_pieces(step), *got);
         },
         [self, got, step] { self->add_remote(step, **got); });
   }
   static int add_key_stage(Schedule& schedule, const std::shared_ptr<BackwardPass>& self, int step) {
-    return schedule.add(
-        [self, step] {
-          const int from = self->tile_.keys_from(step);
-          ParcelPtr& got = self->keys_[step].keys;
-          got = self->keys_parcel(self->keys_of(from).rows());
-          return self->move(" keys and values", self->tile_.keys_to(step), *self->packed_keys_, from, *got);
-        },
-        [self, step] { self->attend_to(self->keys_of(self->tile_.keys_from(step)), self->keys_[step]); });
+    return schedule.add([self, step] { return self->move_keys(step, self->keys_[step].keys); },
+                        [self, step] { self->attend_to(self->tile_.keys_from(step), self->keys_[step]); });
   }
   static void add_home_stage(Schedule& schedule, const std::shared_ptr<BackwardPass>& self, int step, int after) {
     schedule.add(
         [self, step] {
           KeySums& sums = self->keys_[step];
-          sums.home = self->keys_parcel(self->k_.size(0));
+          sums.home = self->keys_parcel(self->tile_.me);
           return self->move(" key and value gradients", self->tile_.keys_from(step), *sums.sums,
                             self->tile_.keys_to(step), *sums.home);
         },
@@ -97,37 +85,44 @@ class BackwardPass : tiles::TilePass {
     const auto sent = std::make_shared<ParcelPtr>(), got = std::make_shared<ParcelPtr>();
     schedule.add(
         [self, sent, got, step] {
-          const Tensor& theirs = self->queries_[static_cast<size_t>(step)].dq;
-          *sent = self->parcel(self->gradient_pieces(theirs.size(0)));
-          (**sent)[0].copy_(theirs);
-          *got = self->parcel(self->gradient_pieces(self->q_.size(0)));
+          const Queries& theirs = self->queries_[static_cast<size_t>(step)];
+          *sent = self->parcel(self->gradient_pieces(theirs.member));
+          (**sent)[0].copy_(theirs.dq);
+          *got = self->parcel(self->gradient_pieces(self->tile_.me));
           return self->move(" query gradients", self->tile_.queries_from(step), **sent, self->tile_.queries_to(step),
                             **got);
         },
         [self, got] { self->queries_[0].dq.add_((**got)[0]); }, after);
   }
 
-  Pieces query_pieces(int64_t rows) const {
-    const std::vector<int64_t> wide{rows, q_.size(1)}, narrow{rows, shape_.heads};
-    return {{narrow, work_}, {narrow, work_}, {wide, q_.scalar_type()}, {wide, q_.scalar_type()}};
+  Pieces query_pieces(int step) const {
+    const int64_t rows = query_rows(tile_.queries_from(step));
+    const std::vector<int64_t> wide{rows, all_q_.size(1)}, narrow{rows, shape_.heads};
+    return {{narrow, work_}, {narrow, work_}, {wide, all_q_.scalar_type()}, {wide, all_q_.scalar_type()}};
   }
-  Pieces gradient_pieces(int64_t rows) const { return {{{rows, q_.size(1)}, q_.scalar_type()}}; }
+  Pieces gradient_pieces(int member) const { return {{{query_rows(member), all_q_.size(1)}, all_q_.scalar_type()}}; }
 
   Pending pack() {
+    Queries& mine = queries_[0];
+    mine = {tile_.me,
+            tiles::rows_of(all_q_, own_queries()),
+            tiles::rows_of(all_grad_, own_queries()),
+            {},
+            {tiles::rows_of(all_result_.output, own_queries()), tiles::rows_of(all_result_.lse, own_queries())}};
     if (tile_.queries > 1) {
-      packed_queries_ = parcel(query_pieces(q_.size(0)));
-      (*packed_queries_)[0].copy_(lse_);
-      (*packed_queries_)[1].copy_((by_head(grad_).to(work_) * by_head(output_).to(work_)).sum(-1));
-      (*packed_queries_)[2].copy_(q_);
-      (*packed_queries_)[3].copy_(grad_);
+      packed_queries_ = parcel(query_pieces(0));
+      (*packed_queries_)[0].copy_(mine.result.lse);
+      (*packed_queries_)[1].copy_((by_head(mine.grad).to(work_) * by_head(mine.result.output).to(work_)).sum(-1));
+      (*packed_queries_)[2].copy_(mine.q);
+      (*packed_queries_)[3].copy_(mine.grad);
     }
-    if (tile_.keys() > 1) packed_keys_ = packed_keys();
+    pack_keys();
     return {};
   }
   void begin() {
     dk_ = at::zeros(k_.sizes(), k_.options().dtype(work_));
     dv_ = at::zeros_like(dk_);
-    add_queries(0, {tile_.me, q_, grad_, {}, {output_, lse_}});
+    add_queries(0, std::move(queries_[0]));
   }
   // The backward of attention reads the output for its product with the gradient alone; any output with that product,
   // delta, gives the same. So delta travels in place of the output.
@@ -143,35 +138,31 @@ class BackwardPass : tiles::TilePass {
     Queries& queries = queries_[static_cast<size_t>(step)] = std::move(fresh);
     attend(queries, k_, v_, own_keys(), dk_, dv_);
   }
-  void attend_to(const AttentionChunk& keys, KeySums& of) {
+  void attend_to(int member, KeySums& of) {
     const Tensor k = (*of.keys)[0], v = (*of.keys)[1];
     const Tensor dk = at::zeros(k.sizes(), k.options().dtype(work_)), dv = at::zeros_like(dk);
-    for (Queries& queries : queries_) attend(queries, k, v, keys, dk, dv);
-    of.sums = keys_parcel(k.size(0));
+    for (Queries& queries : queries_) attend(queries, k, v, keys_of(member), dk, dv);
+    of.sums = keys_parcel(member);
     (*of.sums)[0].copy_(dk);
     (*of.sums)[1].copy_(dv);
     of.keys = nullptr;
   }
   void attend(Queries& queries, const Tensor& k, const Tensor& v, const AttentionChunk& keys, const Tensor& dk,
               const Tensor& dv) {
-    int64_t k_at = 0;
-    for (const AttentionChunk::Run& run : keys.runs) {
-      const std::vector<AttentionRange> ranges = visible_ranges(tile_, queries_of(queries.member), run, k_at, shape_);
-      k_at += run.rows;
-      if (ranges.empty()) continue;
+    each_visible(queries.member, keys, [&](const std::vector<AttentionRange>& ranges) {
       const VarlenGradients part =
           varlen_attention_backward(queries.grad, queries.q, k, v, queries.result, ranges, shape_);
       queries.dq.add_(part.dq);
       dk.add_(part.dk);
       dv.add_(part.dv);
-    }
+    });
   }
 
-  Tensor grad_, output_, lse_;    // of this rank's queries
+  Tensor all_grad_;  // all rows of this rank
+  const VarlenResult& all_result_;
   Tensor dk_, dv_;                // of its keys, in working precision
   std::vector<Queries> queries_;  // by step
   std::map<int, KeySums> keys_;   // by step
-  ParcelPtr packed_queries_, packed_keys_;
 };
 
 }  // namespace

@@ -24,10 +24,10 @@ class ForwardPass : tiles::TilePass {
   // `self` is this, and lives as long as its stages.
   void add_to(Schedule& schedule, const std::shared_ptr<ForwardPass>& self, VarlenResult& result) {
     queries_.resize(static_cast<size_t>(tile_.queries));
-    schedule.add([self] { return self->pack(); }, [self] { self->add_queries(0, self->tile_.me, self->q_); });
+    schedule.add([self] { return self->pack(); }, [self] { self->add_queries(0, self->q_); });
     for (int step = 1; step < tile_.queries; ++step) add_query_stage(schedule, self, step);
     for (int step = 1; step < tile_.keys(); ++step) add_key_stage(schedule, self, step);
-    const int worked = schedule.add([self] { self->packed_queries_ = self->packed_keys_ = nullptr; });
+    const int worked = schedule.add([self] { self->forget_packed(); });
     for (int step = 1; step < tile_.queries; ++step) add_output_stage(schedule, self, step, worked);
     schedule.add([self, &result] {
       const Queries& mine = self->queries_[0];
@@ -44,72 +44,67 @@ class ForwardPass : tiles::TilePass {
 
   static void add_query_stage(Schedule& schedule, const std::shared_ptr<ForwardPass>& self, int step) {
     const auto got = std::make_shared<ParcelPtr>();
-    schedule.add(
-        [self, got, step] {
-          const int from = self->tile_.queries_from(step);
-          *got = self->parcel(self->query_pieces(self->queries_of(from).rows()));
-          return self->move(" queries", self->tile_.queries_to(step), *self->packed_queries_, from, **got);
-        },
-        [self, got, step] { self->add_queries(step, self->tile_.queries_from(step), (**got)[0]); });
+    schedule.add([self, got, step] { return self->move_queries(" queries", step, self->query_pieces(step), *got); },
+                 [self, got, step] { self->add_queries(step, (**got)[0]); });
   }
   static void add_key_stage(Schedule& schedule, const std::shared_ptr<ForwardPass>& self, int step) {
     const auto got = std::make_shared<ParcelPtr>();
-    schedule.add(
-        [self, got, step] {
-          const int from = self->tile_.keys_from(step);
-          *got = self->keys_parcel(self->keys_of(from).rows());
-          return self->move(" keys and values", self->tile_.keys_to(step), *self->packed_keys_, from, **got);
-        },
-        [self, got, step] {
-          const AttentionChunk& keys = self->keys_of(self->tile_.keys_from(step));
-          for (Queries& queries : self->queries_) self->attend(queries, (**got)[0], (**got)[1], keys);
-        });
+    schedule.add([self, got, step] { return self->move_keys(step, *got); },
+                 [self, got, step] {
+                   const AttentionChunk& keys = self->keys_of(self->tile_.keys_from(step));
+                   for (Queries& queries : self->queries_) self->attend(queries, (**got)[0], (**got)[1], keys);
+                 });
   }
   static void add_output_stage(Schedule& schedule, const std::shared_ptr<ForwardPass>& self, int step, int after) {
     const auto sent = std::make_shared<ParcelPtr>(), got = std::make_shared<ParcelPtr>();
     schedule.add(
         [self, sent, got, step] {
           const Queries& theirs = self->queries_[static_cast<size_t>(step)];
-          *sent = self->parcel(self->output_pieces(theirs.q.size(0)));
+          *sent = self->parcel(self->output_pieces(theirs.member));
           (**sent)[0].copy_(theirs.lse);
           (**sent)[1].copy_(theirs.output);
-          *got = self->parcel(self->output_pieces(self->q_.size(0)));
+          *got = self->parcel(self->output_pieces(self->tile_.me));
           return self->move(" partial outputs", self->tile_.queries_from(step), **sent, self->tile_.queries_to(step),
                             **got);
         },
         [self, got] { self->merge(self->queries_[0], 0, (**got)[1], (**got)[0]); }, after);
   }
 
-  Pieces query_pieces(int64_t rows) const { return {{{rows, q_.size(1)}, q_.scalar_type()}}; }
-  Pieces output_pieces(int64_t rows) const { return {{{rows, shape_.heads}, work_}, {{rows, q_.size(1)}, work_}}; }
+  Pieces query_pieces(int step) const {
+    return {{{query_rows(tile_.queries_from(step)), all_q_.size(1)}, all_q_.scalar_type()}};
+  }
+  Pieces output_pieces(int member) const {
+    const int64_t rows = query_rows(member);
+    return {{{rows, shape_.heads}, work_}, {{rows, all_q_.size(1)}, work_}};
+  }
 
   Pending pack() {
     if (tile_.queries > 1) {
-      packed_queries_ = parcel(query_pieces(q_.size(0)));
-      (*packed_queries_)[0].copy_(q_);
+      packed_queries_ = parcel(query_pieces(0));
+      q_ = (*packed_queries_)[0];
+      tiles::read_rows(all_q_, own_queries(), q_);
+    } else {
+      q_ = tiles::rows_of(all_q_, own_queries());
     }
-    if (tile_.keys() > 1) packed_keys_ = packed_keys();
+    pack_keys();
     return {};
   }
   // New queries meet this rank's own keys.
-  void add_queries(int step, int member, const Tensor& q) {
+  void add_queries(int step, const Tensor& q) {
     Queries& fresh = queries_[static_cast<size_t>(step)];
     const auto options = q.options().dtype(work_);
-    fresh = {member, q, at::zeros(q.sizes(), options), at::full({q.size(0), shape_.heads}, kNothing, options)};
+    fresh = {tile_.queries_from(step), q, at::zeros(q.sizes(), options),
+             at::full({q.size(0), shape_.heads}, kNothing, options)};
     attend(fresh, k_, v_, own_keys());
   }
   void attend(Queries& queries, const Tensor& k, const Tensor& v, const AttentionChunk& keys) {
-    int64_t k_at = 0;
-    for (const AttentionChunk::Run& run : keys.runs) {
-      const std::vector<AttentionRange> ranges = visible_ranges(tile_, queries_of(queries.member), run, k_at, shape_);
-      k_at += run.rows;
-      if (ranges.empty()) continue;
+    each_visible(queries.member, keys, [&](const std::vector<AttentionRange>& ranges) {
       const VarlenResult part = varlen_attention_forward(queries.q, k, v, ranges, shape_);
       for (const AttentionRange& range : ranges) {
         merge(queries, range.q_begin, part.output.narrow(0, range.q_begin, range.q_rows),
               part.lse.narrow(0, range.q_begin, range.q_rows));
       }
-    }
+    });
   }
   // Into the rows from q_begin on; each side weighs what its sum of exponentials is of both.
   void merge(Queries& queries, int64_t q_begin, const Tensor& output, const Tensor& lse) const {
@@ -122,8 +117,8 @@ class ForwardPass : tiles::TilePass {
     sum.copy_(all);
   }
 
+  Tensor q_;                      // this rank's chunk
   std::vector<Queries> queries_;  // by step
-  ParcelPtr packed_queries_, packed_keys_;
 };
 
 }  // namespace

@@ -53,6 +53,10 @@ Tensor rows_of(const Tensor& x, const AttentionChunk& chunk) {
   return parts.size() == 1 ? parts.front() : at::cat(parts);
 }
 
+void read_rows(const Tensor& x, const AttentionChunk& chunk, const Tensor& rows) {
+  each_run(x, chunk, rows, [](const Tensor& from, const Tensor& to) { to.copy_(from); });
+}
+
 void write_rows(const Tensor& x, const AttentionChunk& chunk, const Tensor& rows) {
   each_run(x, chunk, rows, [](const Tensor& to, const Tensor& from) { to.copy_(from); });
 }
@@ -77,21 +81,27 @@ TilePass::TilePass(Communicator& comm, std::string what, const AttentionTile& ti
       what_(std::move(what)),
       tile_(tile),
       shape_(shape),
-      q_(rows_of(q, own_queries())),
-      k_(rows_of(k, own_keys())),
-      v_(rows_of(v, own_keys())),
+      all_q_(q),
+      all_k_(k),
+      all_v_(v),
       work_(q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat) {}
 
-ParcelPtr TilePass::keys_parcel(int64_t rows) const {
-  const std::vector<int64_t> size{rows, shape_.kv_heads * shape_.head_dim};
-  return parcel({{size, k_.scalar_type()}, {size, k_.scalar_type()}});
+ParcelPtr TilePass::keys_parcel(int member) const {
+  const std::vector<int64_t> size{keys_of(member).rows(), shape_.kv_heads * shape_.head_dim};
+  return parcel({{size, all_k_.scalar_type()}, {size, all_k_.scalar_type()}});
 }
 
-ParcelPtr TilePass::packed_keys() const {
-  ParcelPtr out = keys_parcel(k_.size(0));
-  (*out)[0].copy_(k_);
-  (*out)[1].copy_(v_);
-  return out;
+void TilePass::pack_keys() {
+  if (tile_.keys() == 1) {
+    k_ = rows_of(all_k_, own_keys());
+    v_ = rows_of(all_v_, own_keys());
+    return;
+  }
+  packed_keys_ = keys_parcel(tile_.me);
+  k_ = (*packed_keys_)[0];
+  v_ = (*packed_keys_)[1];
+  read_rows(all_k_, own_keys(), k_);
+  read_rows(all_v_, own_keys(), v_);
 }
 
 Pending TilePass::move(const char* part, int to, const Parcel& sent, int from, const Parcel& received) {
@@ -100,6 +110,16 @@ Pending TilePass::move(const char* part, int to, const Parcel& sent, int from, c
   if (!received.empty()) receives.push_back({tile_.ranks[static_cast<size_t>(from)], received.bytes()});
   if (sends.empty() && receives.empty()) return {};
   return comm_.exchange(what_ + part, sends, receives);
+}
+
+Pending TilePass::move_queries(const char* part, int step, const Pieces& pieces, ParcelPtr& got) {
+  got = parcel(pieces);
+  return move(part, tile_.queries_to(step), *packed_queries_, tile_.queries_from(step), *got);
+}
+
+Pending TilePass::move_keys(int step, ParcelPtr& got) {
+  got = keys_parcel(tile_.keys_from(step));
+  return move(" keys and values", tile_.keys_to(step), *packed_keys_, tile_.keys_from(step), *got);
 }
 
 Tensor TilePass::by_head(const Tensor& x) const { return x.view({x.size(0), shape_.heads, shape_.head_dim}); }

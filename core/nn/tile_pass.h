@@ -32,8 +32,9 @@ class Schedule {
   std::vector<Stage> stages_;
 };
 
-// The rows of a chunk, one after the other; a copy when it has several runs.
+// The rows of a chunk, one after the other; a copy when it has several runs, or into a place for them.
 Tensor rows_of(const Tensor& x, const AttentionChunk& chunk);
+void read_rows(const Tensor& x, const AttentionChunk& chunk, const Tensor& rows);
 void write_rows(const Tensor& x, const AttentionChunk& chunk, const Tensor& rows);
 void add_rows(const Tensor& x, const AttentionChunk& chunk, const Tensor& rows);
 
@@ -54,6 +55,7 @@ class Parcel {
 
 using ParcelPtr = std::shared_ptr<Parcel>;
 
+// Keys that are sent, and queries of the forward, lie in their parcel from the beginning and are worked on there.
 class TilePass {
  public:
   TilePass(Communicator& comm, std::string what, const AttentionTile& tile, const VarlenShape& shape, const Tensor& q,
@@ -65,18 +67,36 @@ class TilePass {
   const AttentionChunk& own_queries() const { return queries_of(tile_.me); }
   const AttentionChunk& own_keys() const { return keys_of(tile_.me); }
 
-  ParcelPtr parcel(const Pieces& pieces) const { return std::make_shared<Parcel>(pieces, q_); }
-  ParcelPtr keys_parcel(int64_t rows) const;
-  ParcelPtr packed_keys() const;
+  int64_t query_rows(int member) const { return queries_of(member).rows(); }
+  ParcelPtr parcel(const Pieces& pieces) const { return std::make_shared<Parcel>(pieces, all_q_); }
+  ParcelPtr keys_parcel(int member) const;
+  // Sets k_ and v_.
+  void pack_keys();
+  void forget_packed() { packed_queries_ = packed_keys_ = nullptr; }
   Pending move(const char* part, int to, const Parcel& sent, int from, const Parcel& received);
+  // The step's queries, keys: `got` becomes what arrives.
+  Pending move_queries(const char* part, int step, const Pieces& pieces, ParcelPtr& got);
+  Pending move_keys(int step, ParcelPtr& got);
+  // Calls f(ranges) for every run of keys of which a member's queries see any.
+  template <class F>
+  void each_visible(int member, const AttentionChunk& keys, const F& f) const {
+    int64_t k_at = 0;
+    for (const AttentionChunk::Run& run : keys.runs) {
+      const std::vector<AttentionRange> ranges = visible_ranges(tile_, queries_of(member), run, k_at, shape_);
+      if (!ranges.empty()) f(ranges);
+      k_at += run.rows;
+    }
+  }
   Tensor by_head(const Tensor& x) const;  // [rows, heads, head_dim]
 
   Communicator& comm_;
   std::string what_;
   const AttentionTile& tile_;
   VarlenShape shape_;
-  Tensor q_, k_, v_;     // this rank's chunk
-  at::ScalarType work_;  // of sums
+  Tensor all_q_, all_k_, all_v_;  // all rows of this rank
+  Tensor k_, v_;                  // its chunk
+  at::ScalarType work_;           // of sums
+  ParcelPtr packed_queries_, packed_keys_;
 };
 
 }  // namespace loom::tiles

@@ -73,6 +73,7 @@ class UnitBuffer {
   const std::vector<BufferEntry>& params() const { return params_; }
   // What this rank owns, with offsets into master and gradient.
   const std::vector<BufferEntry>& entries() const { return entries_; }
+  int copies() const { return sharding_.replicate.empty() ? 1 : static_cast<int>(sharding_.replicate.size()); }
   int64_t numel() const { return numel_; }   // of this rank's part, padding included
   int64_t padding() const;                   // elements of the gathered memory that are no parameter
   bool counted() const { return counted_; }  // does this rank's part enter global sums (is it replica 0)?

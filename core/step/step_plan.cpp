@@ -14,7 +14,7 @@ namespace {
 // front and the i-th from the back (zigzag): of a causal sample all ranks then attend to equally many pairs.
 void place_pack(const std::vector<int64_t>& pack, int lane, const WorldLayout& layout,
                 const std::vector<Verdict>& samples, MicrobatchPlan& microbatch) {
-  const int sp = layout.backbone.sp, slices = layout.backbone.tile == 0 || sp == 1 ? sp : 2 * sp;
+  const int sp = layout.backbone.sp, slices = layout.backbone.tile_queries == kByHeads || sp == 1 ? sp : 2 * sp;
   const auto rank_of = [&](int of) { return lane * sp + (of < sp ? of : slices - 1 - of); };
   int64_t total = 0;
   for (const int64_t sample : pack) total += samples[static_cast<size_t>(sample)].tokens;

@@ -7,12 +7,15 @@
 
 namespace loom {
 
+constexpr int kByHeads = 0;        // Ulysses
+constexpr int kLeastTraffic = -1;  // the tiles that send least
+
 struct ComponentLayout {
   int sp = 1;     // backbone: ranks per lane, which share a packed sequence. Encoder: most ranks that share one item
   int shard = 0;  // ranks that share one copy of the weights; divides the world; 0 = all, 1 = every rank has a copy
-  // Attention of what several ranks share: 0 = by heads (Ulysses), 1 = ring, a > 1 = mesh of a chunks of queries,
-  // -1 = the mesh that sends least.
-  int tile = 0;
+  // Attention of what several ranks share: kByHeads, or by tiles of this many chunks of queries (1 = ring, more =
+  // mesh).
+  int tile_queries = kByHeads;
 
   bool operator==(const ComponentLayout&) const = default;
 };
@@ -25,8 +28,6 @@ struct WorldLayout {
   int lanes() const { return world / backbone.sp; }
   ComponentLayout encoder(const std::string& modality) const;
   ComponentLayout connector(const std::string& modality) const;
-  // Ranks that hold the same part of the weights of "encoders.image", "connectors.image" or "backbone".
-  int copies(const std::string& component) const;
   bool operator==(const WorldLayout&) const = default;
 };
 

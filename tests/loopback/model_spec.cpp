@@ -103,7 +103,7 @@ std::unique_ptr<MultimodalModel> make_model(const ModelSpec& spec, const BindCho
     o.frozen = spec.frozen;
     o.comm = comm;
     o.shard = component_layout.shard;
-    o.tile_queries = component_layout.tile;
+    o.tile_queries = component_layout.tile_queries;
     return std::make_shared<BoundComponent>(component, std::move(declarations), o);
   };
   ModelParts parts;

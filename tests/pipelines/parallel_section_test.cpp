@@ -58,7 +58,7 @@ TEST(ParallelSection, AttentionByHeadsOrByTiles) {
                              {"mesh_queries", ConfigValue::integer(queries)}});
   };
   const auto tile = [&](const char* attention, int64_t queries) {
-    return read_layout(recipe_of({{"backbone", section(attention, queries)}}), 4).backbone.tile;
+    return read_layout(recipe_of({{"backbone", section(attention, queries)}}), 4).backbone.tile_queries;
   };
   EXPECT_EQ(tile("ulysses", 0), 0);
   EXPECT_EQ(tile("ring", 0), 1);
@@ -67,7 +67,7 @@ TEST(ParallelSection, AttentionByHeadsOrByTiles) {
   EXPECT_EQ(refusal(recipe_of({{"backbone", section("ring", 2)}}), 4),
             "recipe.yaml:9:5: parallel.backbone.mesh_queries: it belongs to attention: mesh, not to ring");
   const Recipe encoder = recipe_of({{"encoders", ConfigValue::map({{"image", section("mesh", 4)}})}});
-  EXPECT_EQ(read_layout(encoder, 8).encoder("image").tile, 4);
+  EXPECT_EQ(read_layout(encoder, 8).encoder("image").tile_queries, 4);
 }
 
 TEST(ParallelSection, SizesMustDivideTheRanks) {

@@ -3,7 +3,7 @@ and what this rank was doing, and the run goes on from the newest complete check
 
 Four kinds of faults: kill -9 and SIGSTOP, of rank 0 (which holds the store) and of another one; a third of them while a checkpoint is
 being written. Every fifth fault is a disk that is full for one rank: all end with exit code 5 and that rank's words. The model is large
-enough for messages from memory to memory, and in every second fault these are switched off. OMNILOOM_TEST_FULL=1: twenty faults."""
+enough for messages from memory to memory, and in every third fault these are switched off. OMNILOOM_TEST_FULL=1: twenty faults."""
 
 import json
 import os
@@ -60,15 +60,24 @@ def survives_large_files():
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 
-def full_disk(folder, recipe, number, rng):
-    """Returns the run folder. No file of the rank may grow any more, which is how a full disk looks to it."""
+def start(folder, recipe, *overrides, limits=None):
+    """A new run folder, and its ranks."""
     run = os.path.join(folder, "run")
     shutil.rmtree(run, ignore_errors=True)
+    return run, processes.start(folder, WORLD, ["train", recipe, "--run", run, *SIZE, *overrides], limits=limits)
+
+
+def wait_for_a_moment(run, ranks, rng):
+    wait_for(lambda: complete_steps(run), 120, ranks)
+    time.sleep(rng.random() * 0.5)
+
+
+def full_disk(folder, recipe, number, rng):
+    """Returns the run folder. No file of the rank may grow any more, which is how a full disk looks to it."""
     victim = 1 + rng.randrange(WORLD - 1)  # rank 0 writes more than checkpoints
-    ranks = processes.start(folder, WORLD, ["train", recipe, "--run", run, *SIZE], limits={victim: survives_large_files})
+    run, ranks = start(folder, recipe, limits={victim: survives_large_files})
     try:
-        wait_for(lambda: complete_steps(run), 120, ranks)
-        time.sleep(rng.random() * 0.5)
+        wait_for_a_moment(run, ranks, rng)
         resource.prlimit(ranks[victim].process.pid, resource.RLIMIT_FSIZE, (1000, 1000))
         for rank in ranks:
             code = rank.wait(60)
@@ -83,16 +92,13 @@ def full_disk(folder, recipe, number, rng):
 
 def one_fault(folder, recipe, number, rng):
     """Returns the run folder, and whether a save was under way."""
-    run = os.path.join(folder, "run")
-    shutil.rmtree(run, ignore_errors=True)
     victim = 0 if number % 2 == 1 else 1 + rng.randrange(WORLD - 1)
     stop = number % 4 >= 2
     in_save = number % 3 == 0
-    ranks = processes.start(folder, WORLD, ["train", recipe, "--run", run, f"parallel.lost_after={PATIENCE}", *SIZE,
-                                             f"parallel.neighbors={'sockets' if number % 2 == 0 else 'memory'}"])
+    way = "sockets" if number % 3 == 1 else "memory"  # with either victim
+    run, ranks = start(folder, recipe, f"parallel.lost_after={PATIENCE}", f"parallel.neighbors={way}")
     try:
-        wait_for(lambda: complete_steps(run), 120, ranks)
-        time.sleep(rng.random() * 0.5)
+        wait_for_a_moment(run, ranks, rng)
         if in_save:
             wait_for(lambda: writing(run), 60, ranks)
         during = writing(run)

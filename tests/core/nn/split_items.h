@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "core/comm/communicator.h"
+#include "core/comm/loopback.h"
 #include "core/nn/context.h"
 #include "core/step/placement.h"
 
@@ -113,6 +113,39 @@ inline Answer attend(const Problem& p, const std::vector<StreamItem>& items, con
   out.dk = k.grad();
   out.dv = v.grad();
   if (counters != nullptr) *counters = ranked.counters;
+  return out;
+}
+
+inline int64_t rows_in(const std::vector<StreamItem>& items) {
+  int64_t n = 0;
+  for (const StreamItem& item : items) n += item.layout.partitions.at("").rows();
+  return n;
+}
+
+// Answers of one rank and of several, put together.
+struct Compared {
+  std::vector<Tensor> got, wanted;  // output, dq, dk, dv
+  int64_t sent = 0, splits = 0;
+};
+
+inline Compared on_ranks(const Problem& p, int world) {
+  const Answer one = attend(p, on_one_rank(p.items), on_one_rank(p.others), alone(), nullptr);
+  Compared out;
+  out.wanted = {one.out.detach(), one.dq, one.dk, one.dv};
+  for (const Tensor& t : out.wanted) out.got.push_back(at::full_like(t, 7.0));
+  std::vector<int64_t> sent(static_cast<size_t>(world)), splits(static_cast<size_t>(world));
+  run_loopback(world, [&](Communicator& comm) {
+    ServiceCounters counters;
+    const Answer mine = attend(p, p.items, p.others, comm, &counters);
+    sent[static_cast<size_t>(comm.rank())] = comm.bytes_sent();
+    splits[static_cast<size_t>(comm.rank())] = counters.split_segments;
+    put_rows(out.got[0], mine.out.detach(), p.items, comm.rank());
+    if (mine.dq.defined()) put_rows(out.got[1], mine.dq, p.items, comm.rank());
+    if (mine.dk.defined()) put_rows(out.got[2], mine.dk, p.others, comm.rank());
+    if (mine.dv.defined()) put_rows(out.got[3], mine.dv, p.others, comm.rank());
+  });
+  out.sent = std::accumulate(sent.begin(), sent.end(), int64_t{0});
+  out.splits = std::accumulate(splits.begin(), splits.end(), int64_t{0});
   return out;
 }
 

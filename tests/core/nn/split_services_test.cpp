@@ -78,23 +78,14 @@ TEST(SplitAttention, EqualsOneRankInValuesGradientsAndBytes) {
     }
     p.spec = {.heads = heads.q, .kv_heads = heads.kv, .head_dim = 4, .causal = !cross && seed % 2 == 0};
     if (cross) p.spec.kv_partition = "other";
-    const auto rows_of = [](const std::vector<StreamItem>& items) {
-      int64_t n = 0;
-      for (const StreamItem& item : items) n += item.layout.partitions.at("").rows();
-      return n;
-    };
-    const int64_t nq = rows_of(p.items), nk = rows_of(p.others);
+    const int64_t nq = rows_in(p.items), nk = rows_in(p.others);
     p.q = at::randn({nq, heads.q * 4}, at::kDouble);
     p.k = at::randn({nk, heads.kv * 4}, at::kDouble);
     p.v = at::randn({nk, heads.kv * 4}, at::kDouble);
     p.weights = at::randn_like(p.q);
-    const Answer whole = attend(p, on_one_rank(p.items), on_one_rank(p.others), alone(), nullptr);
-    // Key rows of a divided item must be known to all its ranks.
-    std::vector<Tensor> got;
-    for (const Tensor* t : {&whole.out, &whole.dq, &whole.dk, &whole.dv}) got.push_back(at::full_like(*t, 7.0));
-    std::vector<int64_t> sent(static_cast<size_t>(world)), splits(static_cast<size_t>(world));
     if (cross) {
-      // As the planner of batches does: pieces of the keys on every rank of the item, most of them without rows.
+      // Key rows of a divided item must be known to all its ranks: as the planner of batches does it, pieces of the
+      // keys on every rank of the item, most of them without rows.
       for (size_t i = 0; i < p.items.size(); ++i) {
         std::vector<Piece> pieces;
         for (const Piece& piece : p.items[i].pieces) pieces.push_back({piece.rank, 0, 0});
@@ -102,20 +93,9 @@ TEST(SplitAttention, EqualsOneRankInValuesGradientsAndBytes) {
         p.others[i].pieces = pieces;
       }
     }
-    run_loopback(world, [&](Communicator& comm) {
-      ServiceCounters counters;
-      const Answer mine = attend(p, p.items, p.others, comm, &counters);
-      sent[static_cast<size_t>(comm.rank())] = comm.bytes_sent();
-      splits[static_cast<size_t>(comm.rank())] = counters.split_segments;
-      put_rows(got[0], mine.out.detach(), p.items, comm.rank());
-      if (mine.dq.defined()) put_rows(got[1], mine.dq, p.items, comm.rank());
-      if (mine.dk.defined()) put_rows(got[2], mine.dk, p.others, comm.rank());
-      if (mine.dv.defined()) put_rows(got[3], mine.dv, p.others, comm.rank());
-    });
-    const Tensor expected[] = {whole.out, whole.dq, whole.dk, whole.dv};
+    const Compared answer = on_ranks(p, world);
     for (size_t i = 0; i < 4; ++i)
-      EXPECT_LE(relative_difference(got[i], expected[i]), 1e-13) << "seed " << seed << " tensor " << i;
-    const int64_t all = std::accumulate(sent.begin(), sent.end(), int64_t{0});
+      EXPECT_LE(relative_difference(answer.got[i], answer.wanted[i]), 1e-13) << "seed " << seed << " tensor " << i;
     std::vector<StreamItem> kept = p.others;
     for (StreamItem& item : kept)
       item.pieces.erase(
@@ -123,9 +103,9 @@ TEST(SplitAttention, EqualsOneRankInValuesGradientsAndBytes) {
           item.pieces.end());
     Problem counted = p;
     counted.others = kept;
-    EXPECT_EQ(all, expected_bytes(counted, 8)) << "seed " << seed;
-    bytes_seen += all;
-    split += std::accumulate(splits.begin(), splits.end(), int64_t{0});
+    EXPECT_EQ(answer.sent, expected_bytes(counted, 8)) << "seed " << seed;
+    bytes_seen += answer.sent;
+    split += answer.splits;
   }
   EXPECT_GT(split, 20);
   EXPECT_GT(bytes_seen, 0);

@@ -2,7 +2,6 @@
 // those of the formulas, and zigzag pieces give every rank the same work.
 #include <gtest/gtest.h>
 
-#include "core/comm/loopback.h"
 #include "core/nn/attention_tiles.h"
 #include "tests/core/nn/split_items.h"
 #include "tests/support/bind.h"
@@ -111,44 +110,12 @@ std::vector<StreamItem> scattered_items(const Philox& random, uint64_t& at, int 
   return items;
 }
 
-int64_t rows_in(const std::vector<StreamItem>& items) {
-  int64_t n = 0;
-  for (const StreamItem& item : items) n += item.layout.partitions.at("").rows();
-  return n;
-}
-
 void fill(Problem& p, at::ScalarType type) {
   const int64_t nq = rows_in(p.items), nk = rows_in(p.others);
   p.q = at::randn({nq, p.spec.heads * p.spec.head_dim}, type);
   p.k = at::randn({nk, p.spec.kv_heads * p.spec.head_dim}, type);
   p.v = at::randn_like(p.k);
   p.weights = at::randn_like(p.q);
-}
-
-struct Whole {
-  std::vector<Tensor> got, wanted;  // output, dq, dk, dv
-  int64_t sent = 0, splits = 0;
-};
-
-Whole on_ranks(const Problem& p, int world) {
-  const Answer one = attend(p, on_one_rank(p.items), on_one_rank(p.others), alone(), nullptr);
-  Whole out;
-  out.wanted = {one.out.detach(), one.dq, one.dk, one.dv};
-  for (const Tensor& t : out.wanted) out.got.push_back(at::full_like(t, 7.0));
-  std::vector<int64_t> sent(static_cast<size_t>(world)), splits(static_cast<size_t>(world));
-  run_loopback(world, [&](Communicator& comm) {
-    ServiceCounters counters;
-    const Answer mine = attend(p, p.items, p.others, comm, &counters);
-    sent[static_cast<size_t>(comm.rank())] = comm.bytes_sent();
-    splits[static_cast<size_t>(comm.rank())] = counters.split_segments;
-    put_rows(out.got[0], mine.out.detach(), p.items, comm.rank());
-    if (mine.dq.defined()) put_rows(out.got[1], mine.dq, p.items, comm.rank());
-    if (mine.dk.defined()) put_rows(out.got[2], mine.dk, p.others, comm.rank());
-    if (mine.dv.defined()) put_rows(out.got[3], mine.dv, p.others, comm.rank());
-  });
-  out.sent = std::accumulate(sent.begin(), sent.end(), int64_t{0});
-  out.splits = std::accumulate(splits.begin(), splits.end(), int64_t{0});
-  return out;
 }
 
 TEST(TileAttention, EqualsOneRankInValuesAndGradients) {
@@ -184,7 +151,7 @@ TEST(TileAttention, EqualsOneRankInValuesAndGradients) {
         if (kind == 2) p.spec.window = static_cast<int64_t>(1 + random.below(12, at++));
         p.tile_queries = tile;
         fill(p, kind == 3 ? at::kFloat : at::kDouble);
-        const Whole answer = on_ranks(p, world);
+        const Compared answer = on_ranks(p, world);
         for (size_t i = 0; i < 4; ++i) {
           const double off = relative_difference(answer.got[i], answer.wanted[i]);
           EXPECT_LE(off, kind == 3 ? 1e-5 : 1e-12)

@@ -98,7 +98,7 @@ TEST(StepPlan, WhereAttentionGoesByTilesALaneGoesToItsRanksAndBack) {
     const int sp = static_cast<int>(draws.between(1, 4));
     layout.world = 2 * sp;
     layout.backbone.sp = sp;
-    layout.backbone.tile = static_cast<int>(draws.between(1, 2));
+    layout.backbone.tile_queries = static_cast<int>(draws.between(1, 2));
     const StepPlan plan = make_step_plan(3, random_verdicts(draws.between(1, 12), 40, draws), 120, 0, layout);
     ASSERT_NO_THROW(check_plan(plan)) << "seed " << seed;
     for (const MicrobatchPlan& microbatch : plan.microbatches) {
