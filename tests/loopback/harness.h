@@ -63,7 +63,7 @@ struct Difference {
 // `exact`, for float32: the reference in float64. Two results cannot agree better than each agrees with the exact one
 // (a bias gradient is a sum that cancels), so a difference counts in multiples of one rank's own error where that is
 // above the tolerance / kNoise: the largest of the reference's and those of `others`, runs of one rank which add in
-// other orders.
+// other orders, or start from weights that differ in their last bits.
 Difference compare(const RunRecord& reference, const RunRecord& run, const RunRecord* exact = nullptr,
                    const std::vector<RunRecord>& others = {});
 inline constexpr double kNoise = 4;

@@ -1,6 +1,9 @@
 #include "tests/loopback/model_spec.h"
 
+#include <ATen/ATen.h>
+
 #include "core/base/error.h"
+#include "core/base/random.h"
 #include "tests/loopback/zoo/conv_encoder.h"
 #include "tests/loopback/zoo/deep_encoder.h"
 #include "tests/loopback/zoo/module_encoder.h"
@@ -82,6 +85,23 @@ const ModelSpec& zoo_model(const std::string& name) {
   throw InternalError(concat("no model '", name, "' in the zoo"));
 }
 
+namespace {
+
+// A result that depends on its inputs' last bits cannot be more exact than this makes it.
+void nudge_weights(MultimodalModel& model, uint64_t seed) {
+  uint64_t buffer_number = 0;
+  for (UnitBuffer* buffer : model.buffers()) {
+    const Philox random({seed, Purpose::noise, buffer_number++});
+    const at::Tensor factors = at::empty(buffer->master().sizes(), at::kDouble);
+    random.uniforms(0, factors.mutable_data_ptr<double>(), factors.numel());
+    const double unit = buffer->master().scalar_type() == at::kDouble ? 0x1p-52 : 0x1p-23;
+    buffer->master().mul_(factors.sub_(0.5).mul_(2 * unit).add_(1));
+    buffer->master_written();
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<MultimodalModel> make_model(const ModelSpec& spec, const BindChoice& bind, const WorldLayout& layout,
                                             Communicator* comm) {
   const ZooOptions options{bind.dropout, spec.balance};
@@ -126,6 +146,7 @@ std::unique_ptr<MultimodalModel> make_model(const ModelSpec& spec, const BindCho
   });
   auto model = std::make_unique<MultimodalModel>(std::move(parts), 7);
   model->init_weights(3);
+  if (bind.nudge != 0) nudge_weights(*model, bind.nudge);
   return model;
 }
 

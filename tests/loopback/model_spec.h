@@ -39,6 +39,7 @@ struct BindChoice {
   bool keep_weights = false, keep_gradients = false;
   bool tied = true;
   double dropout = 0;
+  uint64_t nudge = 0;  // every weight is moved by at most one unit in its last place, as this seed says; 0 = none
 };
 
 // The zoo that parity cases choose from, in a fixed order; each has a trait that real models bring.
