@@ -47,6 +47,7 @@ struct Builder {
     out.device = build_options.device;
     out.shard = layout.shard;
     out.tile_queries = layout.tile_queries;
+    out.tp = layout.tp;
     if (const ConfigValue* parallel = recipe.tree.find("parallel"); parallel != nullptr && parallel->is_map()) {
       out.keep_weights = parallel->get_string("gather") == "step";
       out.keep_gradients = parallel->get_string("reduce") == "step";
@@ -65,6 +66,7 @@ struct Builder {
     const Declarer d(declarations);
     const std::function<std::shared_ptr<Type>()> construct = [&] { return make(*component.spec, d); };
     std::shared_ptr<Type> made = guarded(component, origin, construct);
+    check_tensor_split(recipe, *component.spec, layout, declarations);
     return {std::make_shared<BoundComponent>(made, std::move(declarations), options(origin, layout)), made};
   }
 };

@@ -17,6 +17,11 @@ void add_shard(Schema& s) {
             "ranks that share one copy of the weights; 0 = all, 1 = every rank has a copy");
 }
 
+void add_tp(Schema& s) {
+  s.integer("tp", 1, {1, kMostRanks},
+            "neighbouring ranks that share its layers: heads, hidden columns, rows of the vocabulary");
+}
+
 void add_attention(Schema& s) {
   s.choice(
       "attention", "ulysses", {"ulysses", "ring", "mesh"},
@@ -47,13 +52,20 @@ std::vector<std::string> divisors(int world) {
   return out;
 }
 
-// A size that must divide the number of ranks.
-int read_size(const ConfigValue& section, const char* key, int world, const char* words) {
+// A size that must divide the number of ranks, or of groups of `tp` ranks.
+int read_size(const ConfigValue& section, const char* key, int world, const char* words, int tp = 1) {
   const ConfigValue& value = section.at(key);
   const int64_t size = value.as_int();
-  LOOM_CHECK_USER(size == 0 || world % size == 0, said_at(value), words, " ", size, ", which does not divide the ",
-                  ranks_text(world), " of this run; expected one of ", join(divisors(world), ", "));
+  const std::string units = tp == 1 ? ranks_text(world) : concat(world / tp, " groups of ", tp, " ranks (tp)");
+  LOOM_CHECK_USER(size == 0 || world / tp % size == 0, said_at(value), words, " ", size, ", which does not divide the ",
+                  units, " of this run; expected one of ", join(divisors(world / tp), ", "));
   return static_cast<int>(size);
+}
+
+// What all components have.
+void read_weights(const ConfigValue& section, int world, ComponentLayout& layout) {
+  layout.tp = read_size(section, "tp", world, "its layers are shared by");
+  layout.shard = read_size(section, "shard", world, "the weights are shared by", layout.tp);
 }
 
 const ConfigValue* component_section(const ConfigValue* parallel, const char* group, const std::string& modality) {
@@ -68,8 +80,13 @@ std::string attention_text(const ComponentLayout& layout) {
                                                 : concat(" mesh of ", layout.tile_queries);
 }
 
-std::string shard_text(int shard, int world) {
-  const int ranks = shard == 0 ? world : shard;
+std::string weights_text(const ComponentLayout& layout, int ranks_of_all) {
+  if (layout.tp > 1) {
+    ComponentLayout part = layout;
+    part.tp = 1;
+    return concat("tp ", layout.tp, " · ", weights_text(part, ranks_of_all / layout.tp));
+  }
+  const int world = ranks_of_all, ranks = layout.shard == 0 ? world : layout.shard;
   if (ranks == world) return concat("shard ", ranks);
   if (ranks == 1) return concat("a copy on each of ", ranks_text(world));
   return concat("shard ", ranks, " x ", world / ranks, " copies");
@@ -79,11 +96,12 @@ std::string shard_text(int shard, int world) {
 
 Schema parallel_schema() {
   Schema encoder, connector, backbone;
-  add_shard(encoder);
+  for (Schema* component : {&encoder, &connector, &backbone}) {
+    add_shard(*component);
+    add_tp(*component);
+  }
   encoder.integer("sp", 1, {1, kMostRanks}, "most ranks that share one item");
   add_attention(encoder);
-  add_shard(connector);
-  add_shard(backbone);
   backbone.integer("sp", 1, {1, kMostRanks}, "ranks of a lane, which share its packed sequence");
   add_attention(backbone);
   Schema s;
@@ -124,20 +142,19 @@ WorldLayout read_layout(const Recipe& recipe, int world) {
   layout.world = world;
   const ConfigValue* parallel = recipe.tree.find("parallel");
   if (parallel == nullptr || !parallel->is_map()) return layout;
-  const char* const shard_words = "the weights are shared by";
   for (const auto& [modality, component] : recipe.encoders) {
     if (const ConfigValue* section = component_section(parallel, "encoders", modality)) {
       ComponentLayout& encoder = layout.encoders[modality];
-      encoder.shard = read_size(*section, "shard", world, shard_words);
+      read_weights(*section, world, encoder);
       encoder.sp = static_cast<int>(std::min<int64_t>(section->get_int("sp"), world));
       encoder.tile_queries = read_tile(*section);
     }
     if (const ConfigValue* section = component_section(parallel, "connectors", modality))
-      layout.connectors[modality].shard = read_size(*section, "shard", world, shard_words);
+      read_weights(*section, world, layout.connectors[modality]);
   }
   const ConfigValue& backbone = parallel->at("backbone");
-  layout.backbone.shard = read_size(backbone, "shard", world, shard_words);
-  layout.backbone.sp = read_size(backbone, "sp", world, "the ranks of a lane are");
+  read_weights(backbone, world, layout.backbone);
+  layout.backbone.sp = read_size(backbone, "sp", world, "the ranks of a lane are", layout.backbone.tp);
   layout.backbone.tile_queries = read_tile(backbone);
   return layout;
 }
@@ -163,6 +180,23 @@ void check_splits(const Recipe& recipe, const WorldLayout& layout, const BoundCo
   }
 }
 
+void check_tensor_split(const Recipe& recipe, const ComponentSpec& spec, const ComponentLayout& layout,
+                        const Declarations& declarations) {
+  if (layout.tp == 1) return;
+  const std::string& name = declarations.component;
+  const size_t dot = name.find('.');
+  const ConfigValue& parallel = recipe.tree.at("parallel");
+  const ConfigValue& tp = dot == std::string::npos ? parallel.at(name).at("tp")
+                                                   : parallel.at(name.substr(0, dot)).at(name.substr(dot + 1)).at("tp");
+  const std::vector<std::string>& axes = spec.capabilities.axes;
+  LOOM_CHECK_USER(std::find(axes.begin(), axes.end(), "tp") != axes.end(), said_at(tp), "plugin '", spec.name,
+                  "' does not say that its layers can be split (axes: ", join(axes, ", "), "); expected 1");
+  const SplitLimit limit = split_limit(declarations);
+  LOOM_CHECK_USER(limit.ranks > 0, said_at(tp), "no layer of ", name, " is split; expected 1");
+  LOOM_CHECK_USER(layout.tp <= limit.ranks, said_at(tp), layout.tp, " ranks share the layers of ", name, ", but ",
+                  limit.param, " can be cut into ", limit.ranks, " parts; expected at most ", limit.ranks);
+}
+
 std::vector<std::string> layout_lines(const WorldLayout& layout, const MultimodalModel& model) {
   std::vector<std::pair<std::string, std::string>> rows;
   for (const std::string& modality : model.modalities()) {
@@ -172,13 +206,13 @@ std::vector<std::string> layout_lines(const WorldLayout& layout, const Multimoda
       items = concat(" · items over up to ", encoder.sp, " ranks", attention_text(encoder));
     if (encoder.sp > 1 && !model.divisible(modality)) items = concat(" · items stay whole: a unit mixes them as such");
     const std::string lanes = concat(layout.world, " lanes");
-    rows.emplace_back("encoders." + modality, concat(lanes, items, " · ", shard_text(encoder.shard, layout.world)));
-    rows.emplace_back("connectors." + modality, concat(lanes, " · ", shard_text(connector.shard, layout.world)));
+    rows.emplace_back("encoders." + modality, concat(lanes, items, " · ", weights_text(encoder, layout.world)));
+    rows.emplace_back("connectors." + modality, concat(lanes, " · ", weights_text(connector, layout.world)));
   }
   const std::string sp =
       layout.backbone.sp > 1 ? concat(", sp ", layout.backbone.sp, attention_text(layout.backbone)) : "";
   rows.emplace_back("backbone", concat(layout.lanes(), layout.lanes() == 1 ? " lane" : " lanes", sp, " · ",
-                                       shard_text(layout.backbone.shard, layout.world)));
+                                       weights_text(layout.backbone, layout.world)));
   size_t widest = 0;
   for (const auto& [name, text] : rows) widest = std::max(widest, name.size());
   std::vector<std::string> lines;

@@ -6,6 +6,7 @@
 
 #include "core/comm/process_world.h"
 #include "core/config/schema.h"
+#include "core/model/component_spec.h"
 #include "core/model/multimodal_model.h"
 #include "core/step/world_layout.h"
 #include "pipelines/recipe.h"
@@ -21,6 +22,10 @@ WorldLayout read_layout(const Recipe& recipe, int world);
 WorldOptions read_world_options(const Recipe& recipe);
 // UserError when a lane of several ranks would have to split a sample through a unit that mixes it as a whole.
 void check_splits(const Recipe& recipe, const WorldLayout& layout, const BoundComponent& backbone);
+// UserError when a component's layers cannot be split over that many ranks: its plugin says so, or a rank would be
+// empty.
+void check_tensor_split(const Recipe& recipe, const ComponentSpec& spec, const ComponentLayout& layout,
+                        const Declarations& declarations);
 // One line per component: "encoders.image   4 lanes · items over up to 2 ranks · shard 4".
 std::vector<std::string> layout_lines(const WorldLayout& layout, const MultimodalModel& model);
 

@@ -23,6 +23,8 @@ std::string site_words(const CommSite& site) {
       return kind + " over copies";
     case CommAxis::sp:
       return "sp " + kind;
+    case CommAxis::tp:
+      return "tp " + kind;
     case CommAxis::bridge:
       return "bridge " + kind;
     case CommAxis::world:

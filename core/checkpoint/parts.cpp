@@ -17,8 +17,12 @@ void append_parts(const UnitBuffer& buffer, const Tensor& flat, const std::strin
     }
     if (held) continue;
     const std::vector<int64_t> nothing(param.shape.size(), 0);  // a scalar has no empty box: a copy that nobody reads
-    out.push_back(
-        {prefix + param.name, at::empty(nothing, flat.options()), param.shape, {nothing, nothing}, false, false});
+    out.push_back({prefix + param.name,
+                   at::empty(nothing, flat.options()),
+                   param.global_shape,
+                   {nothing, nothing},
+                   false,
+                   false});
   }
 }
 

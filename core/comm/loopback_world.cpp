@@ -7,11 +7,14 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/first_calls.h"
 
 namespace loom {
 
 LoopbackWorld::LoopbackWorld(int size)
-    : ranks_(static_cast<size_t>(size)), boxes_(static_cast<size_t>(size) * static_cast<size_t>(size)) {}
+    : ranks_(static_cast<size_t>(size)), boxes_(static_cast<size_t>(size) * static_cast<size_t>(size)) {
+  settle_vector_math();  // its ranks are threads
+}
 
 std::shared_ptr<LoopbackWorld> LoopbackWorld::sibling(int rank, const std::string& name) {
   const std::lock_guard<std::mutex> guard(mutex_);

@@ -48,6 +48,8 @@ const char* comm_axis_name(CommAxis axis) {
       return "replicate";
     case CommAxis::sp:
       return "sp";
+    case CommAxis::tp:
+      return "tp";
     case CommAxis::bridge:
       return "bridge";
   }
@@ -65,6 +67,7 @@ CommSite site_of(CommKind kind, std::string_view what) {
     if (what.ends_with(": weights") || what.ends_with(": gradients")) axis = CommAxis::shard;
     if (what.ends_with(": gradients over replicas")) axis = CommAxis::replicate;
     if (kind == CommKind::exchange) axis = CommAxis::sp;
+    if (what.find(": tp ") != std::string_view::npos) axis = CommAxis::tp;
   }
   return {std::string(component), axis, kind};
 }

@@ -14,8 +14,9 @@ enum class CommKind { all_gather = 1, reduce_scatter, all_reduce, exchange, barr
 const char* comm_kind_name(CommKind kind);  // "all_gather"
 
 // shard, replicate: ranks that hold a copy of weights together, or the same part of several copies. sp: ranks that hold
-// slices of the same segments. bridge: from component to component. world: all ranks, for what belongs to no axis.
-enum class CommAxis { world = 1, shard, replicate, sp, bridge };
+// slices of the same segments. tp: ranks that hold parts of the same layers. bridge: from component to component.
+// world: all ranks, for what belongs to no axis.
+enum class CommAxis { world = 1, shard, replicate, sp, tp, bridge };
 
 const char* comm_axis_name(CommAxis axis);  // "shard"
 

@@ -97,6 +97,8 @@ ModelBatch assemble(const StepPlan& plan, const MicrobatchPlan& microbatch, cons
   const std::vector<StreamItem> text = text_items(plan, microbatch);
   batch.text = local_partitions(text, rank);
   batch.text[""];
+  const int text_tp = plan.layout.backbone.tp;
+  if (text_tp > 1) batch.text_groups = group_partitions(text, rank, text_tp);
   build_text(plan, microbatch, samples, text, rank, prompt, batch);
 
   std::map<std::string, std::vector<StreamItem>> embeddings;  // of modalities with a stream of their own
@@ -106,6 +108,7 @@ ModelBatch assemble(const StepPlan& plan, const MicrobatchPlan& microbatch, cons
     const std::vector<StreamItem>& items = embeddings[modality] = embedding_items(plan, microbatch, text, modality);
     Partitions local = local_partitions(items, rank);
     batch.text.emplace(use.stream, std::move(local[""]));
+    if (text_tp > 1) batch.text_groups.emplace(use.stream, group_partitions(items, rank, text_tp)[""]);
   }
   for (const auto& [modality, items] : microbatch.items) {
     if (items.empty()) continue;
@@ -118,6 +121,10 @@ ModelBatch assemble(const StepPlan& plan, const MicrobatchPlan& microbatch, cons
     out.media = build_media(plan, items, samples, streams, use, rank);
     out.encoder = local_partitions(streams.encoder, rank);
     out.connector = local_partitions(streams.connector, rank);
+    if (const int tp = plan.layout.encoder(modality).tp; tp > 1)
+      out.encoder_groups = group_partitions(streams.encoder, rank, tp);
+    if (const int tp = plan.layout.connector(modality).tp; tp > 1)
+      out.connector_groups = group_partitions(streams.connector, rank, tp);
     out.to_connector = move_to_connector(streams, rank);
     bool own_stream = false;
     for (const PlacedItem& item : items) own_stream = streamed(plan, item, modality, use);

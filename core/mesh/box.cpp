@@ -75,6 +75,26 @@ int64_t first_element(const Box& box, const std::vector<int64_t>& shape) {
   return at;
 }
 
+void each_run(const Box& box, const std::vector<int64_t>& shape,
+              const std::function<void(int64_t global, int64_t local, int64_t n)>& f) {
+  if (box.empty()) return;
+  size_t outer = shape.size();  // dimensions in front of a run
+  int64_t run = 1;
+  while (outer > 0) {
+    run *= box.size[--outer];
+    if (box.size[outer] != shape[outer]) break;
+  }
+  Box row = box;
+  for (size_t d = 0; d < outer; ++d) row.size[d] = 1;
+  for (int64_t local = 0; local < box.numel(); local += run) {
+    f(first_element(row, shape), local, run);
+    for (size_t d = outer; d-- > 0;) {
+      if (++row.offset[d] < box.offset[d] + box.size[d]) break;
+      row.offset[d] = box.offset[d];
+    }
+  }
+}
+
 bool tiles(const std::vector<Box>& boxes, const Box& whole) {
   int64_t covered = 0;
   for (size_t i = 0; i < boxes.size(); ++i) {

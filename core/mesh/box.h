@@ -3,6 +3,7 @@
 // parameters, checkpoints and activations is said in lists of boxes (design, idea 5), so that every move of data is one
 // intersection of lists.
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,10 @@ bool contains(const Box& outer, const Box& inner);
 std::vector<Box> boxes_of_range(const std::vector<int64_t>& shape, int64_t begin, int64_t end);
 // Where a box's first element stands in that order.
 int64_t first_element(const Box& box, const std::vector<int64_t>& shape);
+// Calls f(global, local, n) for every run of n elements of the box that lie one after another in the global tensor too:
+// from element `global` of it, from element `local` of the box.
+void each_run(const Box& box, const std::vector<int64_t>& shape,
+              const std::function<void(int64_t global, int64_t local, int64_t n)>& f);
 // Do the boxes cover `whole` exactly once?
 bool tiles(const std::vector<Box>& boxes, const Box& whole);
 

@@ -12,6 +12,7 @@
 #include "core/base/random.h"
 #include "core/base/text.h"
 #include "core/mesh/box.h"
+#include "core/reshard/redistribute.h"
 
 namespace loom {
 namespace {
@@ -71,34 +72,12 @@ BoundComponent::BoundComponent(std::shared_ptr<Component> component, Declaration
       states_(declarations_.states, options_.device),
       comm_(options_.comm != nullptr ? options_.comm : &alone()) {
   if (declarations_.units.empty()) throw PluginError(concat(name(), ": declares no unit"));
-  const int world = comm_->world(), shard = options_.shard == 0 ? world : options_.shard;
-  if (shard < 1 || world % shard != 0) {
-    throw UserError(concat(name(), ": weights cannot be sharded over ", shard, " of ", world,
-                           " ranks; the number must divide the world"));
-  }
-  const Sharding sharding{comm_, block_group(comm_->rank(), world, shard), stride_group(comm_->rank(), world, shard)};
+  check_groups();
   places_.resize(declarations_.params.size());
   bound_.resize(declarations_.params.size());
   for (int unit = 0; unit < units(); ++unit) {
-    for (const bool trainable : {true, false}) {
-      std::vector<BufferEntry> entries;
-      for (size_t p = 0; p < declarations_.params.size(); ++p) {
-        const ParamDecl& decl = declarations_.params[p];
-        if (decl.home_unit != unit || is_frozen(decl.name, options_.frozen) == trainable) continue;
-        entries.push_back({static_cast<int>(p), decl.name, decl.shape, 0, decl.numel(), decl.decay, decl.adopted,
-                           decl.shape, whole_box(decl.shape), decl.shard_block});
-      }
-      if (entries.empty()) continue;
-      const UnitBuffer::Options buffer{
-          trainable,       options_.master,       options_.compute,       options_.always_slab,
-          options_.device, options_.keep_weights, options_.keep_gradients};
-      buffers_.push_back(std::make_unique<UnitBuffer>(concat(name(), ".", declarations_.units[unit].name),
-                                                      std::move(entries), buffer, sharding));
-      for (size_t e = 0; e < buffers_.back()->params().size(); ++e) {
-        const int param = buffers_.back()->params()[e].param;
-        places_[param] = {buffers_.back().get(), e};
-        bound_[param] = buffers_.back()->weight(e);
-      }
+    for (const bool split : {false, true}) {
+      for (const bool trainable : {true, false}) add_buffer(unit, trainable, split);
     }
   }
   sinks_.resize(places_.size());
@@ -126,6 +105,120 @@ BoundComponent::BoundComponent(std::shared_ptr<Component> component, Declaration
   }
 }
 
+void BoundComponent::check_groups() {
+  const int world = comm_->world(), tp = options_.tp;
+  if (tp < 1 || world % tp != 0) {
+    throw UserError(concat(name(), ": layers cannot be split over ", tp, " of ", world,
+                           " ranks; the number must divide the world"));
+  }
+  tensor_ = {tp, comm_->rank() % tp};
+  if (options_.shard == 0) options_.shard = world / tp;
+  if (options_.shard < 1 || world / tp % options_.shard != 0) {
+    throw UserError(concat(name(), ": weights cannot be sharded over ", options_.shard, " of ", world / tp, " ranks",
+                           tp > 1 ? concat(" (", world, " with tp ", tp, ")") : "", "; the number must divide ",
+                           tp > 1 ? "them" : "the world"));
+  }
+  const SplitLimit limit = tp > 1 ? split_limit(declarations_) : SplitLimit{};
+  if (tp > 1 && limit.ranks == 0) throw UserError(concat(name(), ": no layer of it is split; tp must be 1"));
+  if (tp > limit.ranks && tp > 1) {
+    throw UserError(
+        concat(name(), ": tp ", tp, " leaves ranks without a part of ", limit.param, "; at most ", limit.ranks));
+  }
+}
+
+// Ranks are numbered with tp innermost. The parts of a split parameter are sharded and replicated among the ranks that
+// hold the same part; what is not split, in the same shards, and replicated over tp too.
+Sharding BoundComponent::sharding_of(bool split) const {
+  const int tp = tensor_.ranks, column = comm_->rank() / tp, columns = comm_->world() / tp;
+  Sharding out{comm_, {}, {}};
+  for (const int other : block_group(column, columns, options_.shard)) out.shard.push_back(other * tp + tensor_.index);
+  for (const int other : stride_group(column, columns, options_.shard)) {
+    if (split) {
+      out.replicate.push_back(other * tp + tensor_.index);
+    } else {
+      for (int member = 0; member < tp; ++member) out.replicate.push_back(other * tp + member);
+    }
+  }
+  return out;
+}
+
+BufferEntry BoundComponent::entry_of(size_t param) const {
+  const ParamDecl& decl = declarations_.params[param];
+  BufferEntry out{
+      static_cast<int>(param), decl.name,       decl.shape, 0, decl.numel(), decl.decay, decl.adopted, decl.shape,
+      whole_box(decl.shape),   decl.shard_block};
+  if (!is_split(param)) return out;
+  out.parts = split_boxes(decl, tensor_);
+  out.cut = decl.split == Split::row ? 1 : 0;
+  int64_t& size = out.shape[static_cast<size_t>(out.cut)];
+  size = 0;
+  for (const Box& part : out.parts) size += part.size[static_cast<size_t>(out.cut)];
+  out.numel = 1;
+  for (const int64_t n : out.shape) out.numel *= n;
+  return out;
+}
+
+void BoundComponent::add_buffer(int unit, bool trainable, bool split) {
+  std::vector<BufferEntry> entries;
+  for (size_t p = 0; p < declarations_.params.size(); ++p) {
+    const ParamDecl& decl = declarations_.params[p];
+    if (decl.home_unit != unit || is_frozen(decl.name, options_.frozen) == trainable || is_split(p) != split) continue;
+    entries.push_back(entry_of(p));
+  }
+  if (entries.empty()) return;
+  const UnitBuffer::Options buffer{trainable,       options_.master,       options_.compute,       options_.always_slab,
+                                   options_.device, options_.keep_weights, options_.keep_gradients};
+  buffers_.push_back(
+      std::make_unique<UnitBuffer>(concat(name(), ".", declarations_.units[static_cast<size_t>(unit)].name),
+                                   std::move(entries), buffer, sharding_of(split)));
+  for (size_t e = 0; e < buffers_.back()->params().size(); ++e) {
+    const int param = buffers_.back()->params()[e].param;
+    places_[param] = {buffers_.back().get(), e};
+    bound_[param] = buffers_.back()->weight(e);
+  }
+}
+
+bool BoundComponent::splits(int unit) const {
+  if (tensor_group() == nullptr) return false;
+  const std::vector<int>& params = declarations_.units[static_cast<size_t>(unit)].params;
+  return std::any_of(params.begin(), params.end(), [&](int p) { return is_split(static_cast<size_t>(p)); });
+}
+
+void BoundComponent::hold_whole() {
+  if (tensor_.ranks == 1) return;
+  const int first = comm_->rank() - tensor_.index;
+  std::vector<Tensor> whole = bound_;
+  for (size_t p = 0; p < places_.size(); ++p) {
+    if (!is_split(p)) continue;
+    const ParamDecl& decl = declarations_.params[p];
+    const Box all = whole_box(decl.shape);
+    Layout source{decl.shape, {}}, destination{decl.shape, {}};
+    const auto strides = [](const std::vector<int64_t>& shape) {
+      std::vector<int64_t> out(shape.size(), 1);
+      for (size_t d = shape.size(); d-- > 1;) out[d - 1] = out[d] * shape[d];
+      return out;
+    };
+    for (int member = 0; member < tensor_.ranks; ++member) {
+      const TensorGroup theirs{tensor_.ranks, member};
+      const size_t cut = decl.split == Split::row ? 1 : 0;
+      std::vector<int64_t> shape = decl.shape;
+      shape[cut] = 0;
+      const std::vector<Box> parts = split_boxes(decl, theirs);
+      for (const Box& part : parts) shape[cut] += part.size[cut];
+      int64_t at = 0;
+      for (const Box& part : parts) {
+        source.boxes.push_back({first + member, part, at * strides(shape)[cut], strides(shape)});
+        at += part.size[cut];
+      }
+      destination.boxes.push_back({first + member, all, 0, strides(decl.shape)});
+    }
+    const Route route = route_of(plan_transfers(source, destination), comm_->rank());
+    whole[p] = at::empty(decl.shape, bound_[p].options());
+    redistribute(*comm_, concat(decl.name, ": tp weights"), {{&route, bound_[p].detach(), whole[p], 1}});
+  }
+  whole_ = std::move(whole);
+}
+
 void BoundComponent::init_weights(uint64_t seed) {
   for (const auto& buffer : buffers_) {
     for (size_t e = 0; e < buffer->entries().size(); ++e) {
@@ -137,12 +230,13 @@ void BoundComponent::init_weights(uint64_t seed) {
       // Drawn on the host, so that a seed gives the same weights on every device.
       const Tensor value = master.is_cpu() ? master : at::empty(master.sizes(), master.options().device(at::kCPU));
       const Philox random({seed, Purpose::init, hash_name(entry.name)});
-      const int64_t first = first_element(entry.box, entry.global_shape);
-      if (value.scalar_type() == at::kDouble) {
-        fill(value.data_ptr<double>(), first, entry.numel, init, random);
-      } else {
-        fill(value.data_ptr<float>(), first, entry.numel, init, random);
-      }
+      each_run(entry.box, entry.global_shape, [&](int64_t first, int64_t at, int64_t n) {
+        if (value.scalar_type() == at::kDouble) {
+          fill(value.data_ptr<double>() + at, first, n, init, random);
+        } else {
+          fill(value.data_ptr<float>() + at, first, n, init, random);
+        }
+      });
       if (!value.is_same(master)) master.copy_(value);
     }
     buffer->master_written();

@@ -11,6 +11,7 @@
 #include "core/model/component.h"
 #include "core/nn/declare.h"
 #include "core/nn/gradient_sink.h"
+#include "core/nn/tensor_parallel.h"
 #include "core/parallel/unit_buffer.h"
 
 namespace loom {
@@ -25,6 +26,7 @@ struct BindOptions {
   Communicator* comm = nullptr;                            // null = one rank
   int shard = 0;                                           // ranks that share one copy of the weights; 0 = all
   int tile_queries = 0;                                    // of attention: see plan_attention
+  int tp = 1;                                              // ranks that share split weights: see TensorGroup
   bool keep_weights = false, keep_gradients = false;       // whole, during a step: see UnitBuffer::Options
   c10::Device device = c10::Device(c10::DeviceType::CPU);  // Meta = sizes without memory, for a dry run
 };
@@ -48,9 +50,16 @@ class BoundComponent {
   void start_gather(int unit, SlabPool& pool);  // every start is followed by a gather of the same unit
   void gather(int unit, SlabPool& pool);        // all buffers this unit reads
   void release(int unit, SlabPool& pool);
-  uint64_t generation(int unit) const;                         // of all that it reads
-  const std::vector<Tensor>& bound() const { return bound_; }  // by Param index
-  std::vector<int> trainable_params(int unit) const;           // Param indices that receive gradients
+  uint64_t generation(int unit) const;  // of all that it reads
+  // By Param index; of split parameters this rank's part, but in between hold_whole() and drop_whole() everything.
+  const std::vector<Tensor>& bound() const { return whole_.empty() ? bound_ : whole_; }
+  const TensorGroup* tensor_group() const { return tensor_.ranks > 1 && whole_.empty() ? &tensor_ : nullptr; }
+  // Does a unit read parameters of which it has a part? Then all ranks of a tensor group run it together.
+  bool splits(int unit) const;
+  // All ranks, while all units are gathered: split parameters as one rank would have them, without gradients.
+  void hold_whole();
+  void drop_whole() { whole_.clear(); }
+  std::vector<int> trainable_params(int unit) const;  // Param indices that receive gradients
   // Gradients: into local memory as contributions come, by sinks or by accumulate(); reduced over ranks when the last
   // unit in backward order that reads a buffer is done; once per step over replicas.
   void zero_gradients();
@@ -86,6 +95,11 @@ class BoundComponent {
   c10::Device device() const { return options_.device; }
 
  private:
+  void check_groups();
+  void add_buffer(int unit, bool trainable, bool split);
+  Sharding sharding_of(bool split) const;
+  bool is_split(size_t param) const { return tensor_.ranks > 1 && declarations_.params[param].split != Split::none; }
+  BufferEntry entry_of(size_t param) const;
   struct Place {
     UnitBuffer* buffer = nullptr;
     size_t entry = 0;
@@ -100,7 +114,8 @@ class BoundComponent {
   std::vector<std::vector<UnitBuffer*>> reads_;  // by unit
   UnitBuffer* reducing_ = nullptr;
   std::vector<std::vector<UnitBuffer*>> reduces_;  // by unit: buffers whose last contribution in a pass is its
-  std::vector<Tensor> bound_;
+  TensorGroup tensor_;
+  std::vector<Tensor> bound_, whole_;
   std::vector<std::unique_ptr<GradientSink>> owned_sinks_;
   std::vector<GradientSink*> sinks_;  // by Param index
   SlabPool* sink_pool_ = nullptr;     // null = no backward is running

@@ -23,7 +23,8 @@ namespace loom {
 class Component {
  public:
   virtual ~Component();
-  // Runs one unit on this rank's rows. Never called with zero rows.
+  // Runs one unit on this rank's rows. Called with zero rows only where tensor parallelism splits weights of the unit
+  // (core/nn/tensor_parallel.h) and other ranks of the group have some.
   virtual void run(int unit, Streams& s, UnitContext& ctx) = 0;
   // Once per step, after its gradients and on every rank with equal numbers: new values of declared states from their
   // values and the step's contributions. Default: nothing changes.

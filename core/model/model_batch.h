@@ -7,6 +7,7 @@
 
 #include "core/base/tensor.h"
 #include "core/nn/context.h"
+#include "core/nn/tensor_parallel.h"
 #include "core/reshard/redistribute.h"
 
 namespace loom {
@@ -20,9 +21,10 @@ struct RowMove {
 
 // The items of one modality.
 struct ItemBatch {
-  Tensor media;          // [encoder rows here, media_width], compute dtype
-  Partitions encoder;    // of ItemLayout, items one after another
-  Partitions connector;  // "" = encoder outputs per item, "slots" = LLM slots per item
+  Tensor media;                                      // [encoder rows here, media_width], compute dtype
+  Partitions encoder;                                // of ItemLayout, items one after another
+  Partitions connector;                              // "" = encoder outputs per item, "slots" = LLM slots per item
+  GroupPartitions encoder_groups, connector_groups;  // the same rows in tensor groups; empty without tp
   RowMove to_connector;  // encoder outputs, in the encoder's order -> natural order, at the connector
   RowMove to_backbone;   // embeddings -> rows of the backbone's ranks, in the order of `slots`
   Tensor slots;          // int64 [embeddings that land here]: rows of the backbone's stream
@@ -33,6 +35,7 @@ struct ModelBatch {
   Tensor loss_rows;  // int64 [n]: rows whose next token is supervised
   Tensor targets;    // int64 [n]; undefined when generating
   Partitions text;   // "" = samples; the name of a stream = its rows per sample, for BridgeMode::stream
+  GroupPartitions text_groups;
   // By modality. On several ranks: those that any rank has in this microbatch, if need be without rows here.
   std::map<std::string, ItemBatch> items;
 };

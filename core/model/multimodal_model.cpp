@@ -111,11 +111,13 @@ void MultimodalModel::end_step() {
 void MultimodalModel::hold_weights() {
   for (BoundComponent* component : components()) {
     for (int unit = 0; unit < component->units(); ++unit) component->gather(unit, pool_);
+    component->hold_whole();
   }
 }
 
 void MultimodalModel::release_weights() {
   for (BoundComponent* component : components()) {
+    component->drop_whole();
     for (int unit = 0; unit < component->units(); ++unit) component->release(unit, pool_);
   }
 }

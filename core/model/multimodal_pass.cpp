@@ -39,6 +39,7 @@ double value_of(const Tensor& scalar) { return scalar.is_meta() ? 0.0 : scalar.i
 void MultimodalModel::encode(Pass& pass, const std::string& modality, const ItemBatch& items, TapeContext context) {
   BoundComponent& encoder = *parts_.encoders.at(modality);
   context.partitions = &items.encoder;
+  context.groups = &items.encoder_groups;
   context.cache = nullptr;
   context.inputs_need_grad = false;
   Branch& branch = pass.branches[modality];
@@ -48,6 +49,7 @@ void MultimodalModel::encode(Pass& pass, const std::string& modality, const Item
 
   BoundComponent& connector = *parts_.connectors.at(modality);
   context.partitions = &items.connector;
+  context.groups = &items.connector_groups;
   context.inputs_need_grad = encoder.trainable();
   branch.connector = std::make_unique<Tape>(connector, pool_, context);
   StreamMap joined;
@@ -92,6 +94,7 @@ StreamMap MultimodalModel::run(Pass& pass, const ModelBatch& batch, TapeContext 
   for (const auto& [modality, items] : batch.items) encode(pass, modality, items, context);
 
   context.partitions = &batch.text;
+  context.groups = &batch.text_groups;
   context.inputs_need_grad = false;
   context.backward_follows = context.phase == Phase::train;
   pass.backbone = std::make_unique<Tape>(*parts_.backbone, pool_, context);

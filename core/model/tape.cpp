@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/nn/flops.h"
+#include "core/nn/tensor_parallel.h"
 
 namespace loom {
 namespace {
@@ -166,6 +167,8 @@ void Tape::run_unit(Entry& entry, bool recomputing) {
   state.comm = &component_.comm();
   state.tile_queries = component_.options().tile_queries;
   state.partitions = context_.partitions;
+  state.tensor = component_.tensor_group();
+  state.groups = context_.groups;
   state.phase = context_.phase;
   state.seed = context_.seed;
   state.step = context_.step;
@@ -201,6 +204,13 @@ bool Tape::backward_reads_weights(int unit) const {
   return component_.options().recompute || component_.declarations().units[unit].backward_reads_weights;
 }
 
+// Where weights are split a rank whose tensor group has rows takes part, with or without rows of its own.
+bool Tape::has_rows(int unit, const StreamDecl& stream, const Tensor& value) const {
+  if (!component_.splits(unit)) return value.size(0) > 0;
+  const auto found = context_.groups->find(stream.partition);
+  return found != context_.groups->end() && found->second.segments.rows() > 0;
+}
+
 void Tape::forward(int unit, StreamMap& streams) {
   const UnitDecl& decl = component_.declarations().units.at(unit);
   const ObservedAction action(context_.observer, StepAction::forward, component_.name(), decl.name);
@@ -214,7 +224,7 @@ void Tape::forward(int unit, StreamMap& streams) {
       throw PluginError(concat(who(entry.unit), ": its input stream '", input.name, "' does not exist here"));
     }
     Tensor leaf = found->second.detach();
-    rows = rows || leaf.size(0) > 0;
+    rows = rows || has_rows(unit, input, leaf);
     const auto known = differentiable_.find(input.name);
     const bool needs = leaf.is_floating_point() && context_.phase == Phase::train &&
                        (known != differentiable_.end() ? known->second : context_.inputs_need_grad);

@@ -17,6 +17,7 @@ namespace loom {
 // Everything outside the component that a pass depends on.
 struct TapeContext {
   const Partitions* partitions = nullptr;
+  const GroupPartitions* groups = nullptr;  // of the component's tensor group; read where it has one
   Phase phase = Phase::train;
   uint64_t seed = 0;
   int64_t step = 0;
@@ -71,6 +72,7 @@ class Tape {
   std::string who(int unit) const;        // the same, with the plugin
   Tensor empty_output(const StreamDecl& decl, const Entry& entry) const;
   bool backward_reads_weights(int unit) const;
+  bool has_rows(int unit, const StreamDecl& stream, const Tensor& value) const;
 
   BoundComponent& component_;
   SlabPool& pool_;

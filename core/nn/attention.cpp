@@ -11,6 +11,7 @@
 #include "core/nn/flops.h"
 #include "core/nn/ops/pieces.h"
 #include "core/nn/split_attention.h"
+#include "core/nn/tensor_parallel.h"
 
 namespace loom {
 namespace {
@@ -35,23 +36,27 @@ Tensor Attention::output() {
 
 bool Attention::fuses(const Tensor& qkv) const {
   const ContextState& state = ctx_->state_;
+  AttentionSpec spec = spec_;
+  const bool grouped = ctx_->take_share(spec, qkv.size(-1), true);
   return spec_.kv_partition == "=" && !(state.cache != nullptr && spec_.causal) && backend_of(qkv) == Backend::cpu &&
          (qkv.scalar_type() == at::kFloat || qkv.scalar_type() == at::kDouble) && qkv.dim() == 2 &&
-         qkv.is_contiguous() && ctx_->attention_plan(spec_)->alone();
+         qkv.is_contiguous() && ctx_->attention_plan(spec, grouped)->alone();
 }
 
 Tensor Attention::fused(const Tensor& qkv, std::function<void(const Tensor& heads, bool inverse)> turn) {
-  const int64_t rows = ctx_->segments(spec_.partition).rows();
-  const int64_t columns = (spec_.heads + 2 * spec_.kv_heads) * spec_.head_dim;
+  AttentionSpec spec = spec_;
+  const bool grouped = ctx_->take_share(spec, qkv.size(-1), true);
+  const int64_t rows = ctx_->attended(spec.partition, grouped).rows();
+  const int64_t columns = (spec.heads + 2 * spec.kv_heads) * spec.head_dim;
   LOOM_CHECK(fuses(qkv), "attention: fused() without fuses()");
   if (qkv.size(0) != rows || qkv.size(1) != columns)
     throw PluginError(concat("attention: qkv ", qkv.sizes(), "; expected [", rows, ", ", columns, "]"));
   ContextState& state = ctx_->state_;
-  if (FlopSink* sink = flop_sink(); sink != nullptr && !state.recomputing) sink->attends(spec_);
+  if (FlopSink* sink = flop_sink(); sink != nullptr && !state.recomputing) sink->attends(spec);
   const bool keeps = state.kept != nullptr && !state.recomputing, reuses = state.kept != nullptr && !keeps;
   const VarlenResult* kept = reuses ? &UnitContext::next(state.kept->attention, ctx_->next_kept_attention_) : nullptr;
   VarlenResult computed;
-  Tensor out = fused_attention(qkv, std::move(turn), ctx_->attention_plan(spec_)->local, shape_of(spec_), kept,
+  Tensor out = fused_attention(qkv, std::move(turn), ctx_->attention_plan(spec, grouped)->local, shape_of(spec), kept,
                                keeps ? &computed : nullptr);
   if (keeps) state.kept->attention.push_back(std::move(computed));
   return out;
@@ -65,19 +70,33 @@ Attention UnitContext::attention(AttentionSpec spec) {
   return Attention(*this, std::move(spec));
 }
 
-std::shared_ptr<const AttentionPlan> UnitContext::attention_plan(const AttentionSpec& spec) const {
+bool UnitContext::take_share(AttentionSpec& spec, int64_t columns, bool fused) const {
+  if (tensor_ranks() == 1) return false;
+  const BlockShare share = this->share(spec.kv_heads);
+  const int64_t heads = share.count() * (spec.heads / spec.kv_heads);
+  if (columns != (heads + (fused ? 2 * share.count() : 0)) * spec.head_dim) return false;
+  spec.heads = heads;
+  spec.kv_heads = share.count();
+  return true;
+}
+
+const Segments& UnitContext::attended(const std::string& partition, bool grouped) const {
+  return grouped ? group(partition).segments : segments(partition);
+}
+
+std::shared_ptr<const AttentionPlan> UnitContext::attention_plan(const AttentionSpec& spec, bool grouped) const {
   // A window over keys that come later has no meaning for a part of the keys.
   const int tile_queries = spec.window > 0 && !spec.causal ? kByHeads : state_.tile_queries;
   std::shared_ptr<const AttentionPlan> made;
   std::shared_ptr<const AttentionPlan>* plan = &made;
   if (state_.attention_plans != nullptr) {
-    const std::string key =
-        concat(spec.partition, '\n', spec.kv_partition, '\n', spec.heads, '/', spec.kv_heads, '/', tile_queries);
+    const std::string key = concat(spec.partition, '\n', spec.kv_partition, '\n', spec.heads, '/', spec.kv_heads, '/',
+                                   tile_queries, grouped ? " of the group" : "");
     plan = &(*state_.attention_plans)[key];
   }
   if (*plan == nullptr) {
-    const Segments& queries = segments(spec.partition);
-    const Segments& keys = spec.kv_partition == "=" ? queries : segments(spec.kv_partition);
+    const Segments& queries = attended(spec.partition, grouped);
+    const Segments& keys = spec.kv_partition == "=" ? queries : attended(spec.kv_partition, grouped);
     if (queries.splits.empty() && keys.splits.empty() && queries.count() != keys.count()) {
       throw PluginError(concat("attention: partition '", spec.partition, "' has ", queries.count(), " segments, '",
                                spec.kv_partition, "' has ", keys.count()));
@@ -88,9 +107,10 @@ std::shared_ptr<const AttentionPlan> UnitContext::attention_plan(const Attention
   return *plan;
 }
 
-void UnitContext::check_attention(const AttentionSpec& spec, const Tensor& q, const Tensor& k, const Tensor& v) const {
-  const int64_t q_rows = segments(spec.partition).rows();
-  const int64_t k_rows = spec.kv_partition == "=" ? q_rows : segments(spec.kv_partition).rows();
+void UnitContext::check_attention(const AttentionSpec& spec, bool grouped, const Tensor& q, const Tensor& k,
+                                  const Tensor& v) const {
+  const int64_t q_rows = attended(spec.partition, grouped).rows();
+  const int64_t k_rows = spec.kv_partition == "=" ? q_rows : attended(spec.kv_partition, grouped).rows();
   const auto fits = [](const Tensor& x, int64_t rows, int64_t columns) {
     return x.dim() == 2 && x.size(0) == rows && x.size(1) == columns;
   };
@@ -100,11 +120,13 @@ void UnitContext::check_attention(const AttentionSpec& spec, const Tensor& q, co
                            ", ", spec.heads * spec.head_dim, "] and [", k_rows, ", ", kv_columns, "]"));
 }
 
-Tensor UnitContext::run_attention(const AttentionSpec& spec, const Tensor& q, const Tensor& k, const Tensor& v) {
-  if (state_.cache != nullptr && spec.causal && spec.kv_partition == "=") return cached_attention(spec, q, k, v);
-  check_attention(spec, q, k, v);
+Tensor UnitContext::run_attention(const AttentionSpec& whole, const Tensor& q, const Tensor& k, const Tensor& v) {
+  if (state_.cache != nullptr && whole.causal && whole.kv_partition == "=") return cached_attention(whole, q, k, v);
+  AttentionSpec spec = whole;
+  const bool grouped = take_share(spec, q.size(-1), false);
+  check_attention(spec, grouped, q, k, v);
   const VarlenShape shape = shape_of(spec);
-  const std::shared_ptr<const AttentionPlan> plan = attention_plan(spec);
+  const std::shared_ptr<const AttentionPlan> plan = attention_plan(spec, grouped);
   if (FlopSink* sink = flop_sink(); sink != nullptr && !state_.recomputing) sink->attends(spec);
   const bool keeps = state_.kept != nullptr && !state_.recomputing, reuses = state_.kept != nullptr && !keeps;
   if (plan->alone()) {

@@ -30,11 +30,15 @@ const Tensor& Streams::operator[](std::string_view name) const {
   throw PluginError(concat("no stream '", name, "' in this unit; it has: ", have));
 }
 
+const ParamDecl& UnitContext::declaration(const Param& param) const {
+  if (!param.declared())
+    throw PluginError(concat(state_.declarations->component, ": a parameter is read that was never declared"));
+  return state_.declarations->params.at(static_cast<size_t>(param.index()));
+}
+
 Tensor UnitContext::operator[](const Param& param) const {
   const Declarations& declarations = *state_.declarations;
-  if (!param.declared())
-    throw PluginError(concat(declarations.component, ": a parameter is read that was never declared"));
-  const ParamDecl& decl = declarations.params.at(param.index());
+  const ParamDecl& decl = declaration(param);
   const Tensor& bound = state_.bound->at(param.index());
   const bool reads = std::find(decl.users.begin(), decl.users.end(), state_.unit) != decl.users.end();
   if (!reads) {
@@ -96,8 +100,9 @@ const Segments& UnitContext::segments(std::string_view partition) const {
   throw PluginError(concat("no partition '", partition, "' in this layout; it has: ", have));
 }
 
-Tensor UnitContext::positions(std::string_view partition) const {
-  const Segments& s = segments(partition);
+Tensor UnitContext::positions(std::string_view partition) const { return positions(segments(partition)); }
+
+Tensor UnitContext::positions(const Segments& s) const {
   const Tensor host = at::tensor(at::ArrayRef<int64_t>(s.positions), at::kLong).view({s.rows(), s.position_axes});
   return upload(host, state_.device);
 }

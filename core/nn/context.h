@@ -18,11 +18,13 @@
 #include "core/nn/varlen_attention.h"
 #include "core/step/segments.h"
 #include "core/step/site.h"
+#include "core/step/tensor_group.h"
 
 namespace loom {
 
 class Communicator;
 struct AttentionPlan;
+struct GroupRows;
 struct Route;
 struct SplitAttention;
 
@@ -53,6 +55,8 @@ struct KeptValues {
   std::vector<Tensor> moved;
 };
 
+using GroupPartitions = std::map<std::string, GroupRows, std::less<>>;  // core/nn/tensor_parallel.h
+
 // What services did; tests assert that a case exercised what it claims.
 struct ServiceCounters {
   int64_t split_segments = 0;  // attended to with other ranks
@@ -69,8 +73,10 @@ struct ContextState {
   const std::vector<Tensor>* bound = nullptr;         // by Param index; undefined when not resident
   const std::vector<GradientSink*>* sinks = nullptr;  // by Param index; null = gradients go to autograd
   StateTable* states = nullptr;
-  Communicator* comm = nullptr;  // null = one rank
-  int tile_queries = 0;          // how attention of split segments is divided: see plan_attention
+  Communicator* comm = nullptr;             // null = one rank
+  int tile_queries = 0;                     // how attention of split segments is divided: see plan_attention
+  const TensorGroup* tensor = nullptr;      // null = split weights are whole
+  const GroupPartitions* groups = nullptr;  // of the rows of `partitions`; read where `tensor` is set
   const Partitions* partitions = nullptr;
   Phase phase = Phase::train;
   uint64_t seed = 0;
@@ -95,6 +101,7 @@ class UnitContext {
   // The same for a piece (core/nn/ops) that adds to gradients in place; undefined for a parameter that was not
   // declared.
   Weight weight(const Param& param) const;
+  const ParamDecl& declaration(const Param& param) const;
   // The state as of the end of the last step: the same for all microbatches of this one.
   Tensor operator[](const State& state) const;
   // Adds this rank's share to what end_step will see (training only; a recomputation adds nothing).
@@ -122,9 +129,30 @@ class UnitContext {
   // The value of t on the first run is the value in the recomputation too (random draws, results of exchanges).
   Tensor keep(const Tensor& t);
 
+  // Tensor parallelism (core/nn/tensor_parallel.h), for layers with split weights; without it these change nothing.
+  // gather_rows: a rank's own rows [rows, width] -> its group's; sum_rows: the sum of the members' [group rows, width],
+  // of which each gets its own rows. Each is the other's adjoint.
+  int tensor_ranks() const;
+  BlockShare share(int64_t blocks) const;  // of a split weight's blocks
+  Tensor gather_rows(const Tensor& x, std::string_view partition = "");
+  Tensor sum_rows(const Tensor& partial, std::string_view partition = "");
+  // The same for rows that are no partition's: each member has some (the supervised ones), and how many is asked for.
+  struct CountedRows {
+    std::shared_ptr<const Route> route;
+    int64_t begin = 0, own = 0, all = 0;  // this rank's are all[begin, begin + own)
+  };
+  CountedRows count_rows(int64_t own);
+  Tensor gather_rows(const Tensor& x, const CountedRows& rows);
+  // Of values that every member has alike: this rank's own.
+  Tensor own_rows(const Tensor& x, const CountedRows& rows);
+  void gather_members(const char* service, const Tensor& mine, const Tensor& all);  // [n] -> [members, n]
+  // The segments whose rows x has: this rank's, or between a column and a row split the group's.
+  const Segments& segments_of(const Tensor& x, std::string_view partition = "") const;
+
   const Segments& segments(std::string_view partition = "") const;
   bool has_partition(std::string_view partition) const;
   Tensor positions(std::string_view partition = "") const;  // int64 [rows, position axes], on the component's device
+  Tensor positions(const Segments& segments) const;
   Phase phase() const { return state_.phase; }
   bool training() const { return state_.phase == Phase::train; }
 
@@ -143,9 +171,17 @@ class UnitContext {
   [[noreturn]] static void kept_too_little();
   template <class Value>
   static const Value& next(const std::vector<Value>& kept, size_t& index);
-  std::shared_ptr<const AttentionPlan> attention_plan(const AttentionSpec& spec) const;
-  void check_attention(const AttentionSpec& spec, const Tensor& q, const Tensor& k, const Tensor& v) const;
-  Tensor run_attention(const AttentionSpec& spec, const Tensor& q, const Tensor& k, const Tensor& v);
+  const GroupRows& group(std::string_view partition) const;
+  std::vector<int> tensor_group() const;
+  Tensor gather_along(const Tensor& x, const Route& route, int64_t rows);
+  Tensor remember(const Tensor& x, std::string_view partition, Tensor gathered);
+  const Segments& attended(const std::string& partition, bool grouped) const;
+  // Are these the group's rows with this rank's heads? Then `spec` becomes the share.
+  bool take_share(AttentionSpec& spec, int64_t columns, bool fused) const;
+  std::shared_ptr<const AttentionPlan> attention_plan(const AttentionSpec& spec, bool grouped) const;
+  void check_attention(const AttentionSpec& spec, bool grouped, const Tensor& q, const Tensor& k,
+                       const Tensor& v) const;
+  Tensor run_attention(const AttentionSpec& whole, const Tensor& q, const Tensor& k, const Tensor& v);
   Tensor cached_attention(const AttentionSpec& spec, const Tensor& q, const Tensor& k, const Tensor& v);
 
   ContextState state_;
@@ -153,6 +189,8 @@ class UnitContext {
   size_t next_kept_attention_ = 0;
   size_t next_kept_split_ = 0;
   size_t next_kept_moved_ = 0;
+  Tensor gathered_from_, gathered_;  // the last rows gathered
+  std::string gathered_by_;          // their partition
 };
 
 // The next value that the first run kept.

@@ -5,7 +5,8 @@
 
 namespace loom {
 
-Linear::Linear(const Declarer& d, int64_t in, int64_t out, const LinearOptions& options) {
+Linear::Linear(const Declarer& d, int64_t in, int64_t out, const LinearOptions& options)
+    : split_(options.split), partition_(options.partition) {
   weight_ = d.param("weight", {out, in}, options.init.value_or(Init::fan_in(in)),
                     {options.split, options.block, options.parts});
   if (!options.bias) return;
@@ -18,10 +19,23 @@ Linear::Linear(const Declarer& d, int64_t in, int64_t out, const LinearOptions& 
 Weight Linear::weight(UnitContext& ctx) const { return ctx.weight(weight_); }
 Weight Linear::bias(UnitContext& ctx) const { return ctx.weight(bias_); }
 
-Tensor Linear::operator()(const Tensor& x_TI, UnitContext& ctx) const { return linear(x_TI, weight(ctx), bias(ctx)); }
+Tensor Linear::columns(const Tensor& x_TI, UnitContext& ctx) const {
+  return split_ == Split::column ? ctx.gather_rows(x_TI, partition_) : x_TI;
+}
+
+Tensor Linear::summed(const Tensor& residual_TO, UnitContext& ctx, const Product& product) const {
+  if (split_ != Split::row || ctx.tensor_ranks() == 1) return product(bias(ctx), residual_TO);
+  Tensor y = ctx.sum_rows(product({}, {}), partition_);
+  if (bias_.declared()) y = y + ctx[bias_];
+  return residual_TO.defined() ? residual_TO + y : y;
+}
+
+Tensor Linear::operator()(const Tensor& x_TI, UnitContext& ctx) const { return add(x_TI, Tensor(), ctx); }
 
 Tensor Linear::add(const Tensor& x_TI, const Tensor& residual_TO, UnitContext& ctx) const {
-  return linear(x_TI, weight(ctx), bias(ctx), residual_TO);
+  return summed(residual_TO, ctx, [&](const Weight& bias, const Tensor& residual) {
+    return linear(columns(x_TI, ctx), weight(ctx), bias, residual);
+  });
 }
 
 }  // namespace loom

@@ -1,6 +1,7 @@
 #pragma once
 // Feed-forward blocks: SwiGLU with one fused gate_up projection, and the plain two-layer form with GELU.
 #include <cstdint>
+#include <string>
 
 #include "core/base/tensor.h"
 #include "core/nn/declare.h"
@@ -28,6 +29,7 @@ struct GeluMlpOptions {
   int64_t out = 0;  // 0 = in
   bool bias = true;
   Gelu gelu = Gelu::exact;
+  std::string partition{};  // of the rows
 };
 
 // fc2(gelu(fc1(x))).

@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "core/base/error.h"
+#include "core/base/parallel.h"
 #include "core/nn/context.h"
 #include "core/nn/differentiable.h"
 #include "core/nn/kernels/row_threads.h"
@@ -32,13 +33,29 @@ struct Rotary::Tables {
       int64_t rows = 256;
       while (rows < positions) rows *= 2;
       const c10::NoGradGuard no_grad;
-      const auto options = at::TensorOptions(at::kDouble).device(device);
-      const Tensor steps = at::arange(half, options) * (-2.0 / static_cast<double>(2 * half));
-      const Tensor angles = at::outer(at::arange(rows, options), at::pow(theta, steps));
-      cosines[which] = angles.cos().to(dtype);
-      sines[which] = angles.sin().to(dtype);
+      const Tensor c = at::empty({rows, half}, at::kDouble), s = at::empty({rows, half}, at::kDouble);
+      fill(c.mutable_data_ptr<double>(), s.mutable_data_ptr<double>(), rows);
+      cosines[which] = c.to(dtype).to(device);
+      sines[which] = s.to(dtype).to(device);
     }
     return {cosines[which], sines[which]};
+  }
+
+  // By the C library: ATen's functions may go to a vector library that gives fewer digits when several threads (ranks)
+  // are the first to call it.
+  void fill(double* c, double* s, int64_t rows) const {
+    std::vector<double> steps;
+    for (int64_t i = 0; i < half; ++i)
+      steps.push_back(std::pow(theta, -static_cast<double>(i) / static_cast<double>(half)));
+    loom::parallel_for(0, rows, 64, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        for (int64_t i = 0; i < half; ++i) {
+          const double angle = static_cast<double>(row) * steps[static_cast<size_t>(i)];
+          c[row * half + i] = std::cos(angle);
+          s[row * half + i] = std::sin(angle);
+        }
+      }
+    });
   }
 };
 
@@ -93,7 +110,7 @@ Rotary::Rotary(int64_t head_dim, double theta, std::string partition)
 }
 
 Rotary::Angles Rotary::angles(const Tensor& like, UnitContext& ctx) const {
-  const Segments& segments = ctx.segments(partition_);
+  const Segments& segments = ctx.segments_of(like, partition_);
   if (segments.position_axes != 1)
     throw PluginError(concat("rotary: one position axis expected, found ", segments.position_axes));
   int64_t last = 0;
@@ -102,13 +119,13 @@ Rotary::Angles Rotary::angles(const Tensor& like, UnitContext& ctx) const {
     last = std::max(last, position);
   }
   Angles angles;
-  angles.positions = ctx.positions(partition_).reshape({-1});
+  angles.positions = ctx.positions(segments).reshape({-1});
   std::tie(angles.cosines, angles.sines) = tables_->upto(last + 1, rows::work_dtype(like), like.device());
   return angles;
 }
 
 Tensor Rotary::operator()(const Tensor& x, UnitContext& ctx) const {
-  const int64_t rows = ctx.segments(partition_).rows();
+  const int64_t rows = ctx.segments_of(x, partition_).rows();
   LOOM_CHECK(x.dim() == 2 && x.size(0) == rows && x.size(1) % head_dim_ == 0, "rotary: shape ", x.sizes(), ", ", rows,
              " rows and heads of ", head_dim_, " expected");
   const Angles made = angles(x, ctx);

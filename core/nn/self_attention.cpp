@@ -26,7 +26,9 @@ LinearOptions qkv_options(const SelfAttentionOptions& o) {
   options.bias = o.qkv_bias;
   options.split = Split::column;
   options.block = o.head_dim;
-  options.parts = {{"q", o.heads * o.head_dim, Split::column, o.head_dim},
+  options.partition = o.partition;
+  // Heads stay with their KV group.
+  options.parts = {{"q", o.heads * o.head_dim, Split::column, o.heads / o.kv_heads * o.head_dim},
                    {"k", o.kv_heads * o.head_dim, Split::column, o.head_dim},
                    {"v", o.kv_heads * o.head_dim, Split::column, o.head_dim}};
   return options;
@@ -43,7 +45,10 @@ SelfAttention::SelfAttention(const Declarer& d, SelfAttentionOptions options)
       qkv_(d.child("qkv"), options_.width, (options_.heads + 2 * options_.kv_heads) * options_.head_dim,
            qkv_options(options_)),
       out_(d.child("out"), options_.heads * options_.head_dim, options_.width,
-           {.bias = options_.out_bias, .split = Split::row, .block = options_.head_dim}) {
+           {.bias = options_.out_bias,
+            .split = Split::row,
+            .block = options_.heads / options_.kv_heads * options_.head_dim,
+            .partition = options_.partition}) {
   if (options_.qk_norm) {
     q_norm_.emplace(d.child("q_norm"), options_.head_dim, options_.norm_eps);
     k_norm_.emplace(d.child("k_norm"), options_.head_dim, options_.norm_eps);
@@ -59,7 +64,8 @@ Tensor SelfAttention::operator()(const Tensor& x_TW, UnitContext& ctx) const {
   spec.causal = options_.causal;
   spec.window = options_.window;
   spec.partition = options_.partition;
-  const int64_t q_width = options_.heads * options_.head_dim, kv_width = options_.kv_heads * options_.head_dim;
+  const int64_t kv_width = ctx.share(options_.kv_heads).count() * options_.head_dim;
+  const int64_t q_width = options_.heads / options_.kv_heads * kv_width;
   const Tensor fused = qkv_(x_TW, ctx);
   Attention attention = ctx.attention(spec);
   if (!options_.qk_norm && attention.fuses(fused)) {

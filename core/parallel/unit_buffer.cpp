@@ -47,6 +47,26 @@ void rebind(at::Tensor adopted, const at::Tensor& weight) {
   impl->_change_backend_component_keys(weight.device());
 }
 
+// A box of the parameter as this buffer holds it, in terms of the global tensor; in the order of elements.
+std::vector<Box> global_boxes(const BufferEntry& param, const Box& box) {
+  if (param.parts.empty()) return {box};
+  const auto cut = static_cast<size_t>(param.cut);
+  std::vector<Box> out;
+  int64_t begin = 0;  // of the part within the buffer's parameter
+  for (const Box& part : param.parts) {
+    const int64_t from = std::max(begin, box.offset[cut]);
+    const int64_t to = std::min(begin + part.size[cut], box.offset[cut] + box.size[cut]);
+    if (from < to) {
+      Box found = box;
+      found.offset[cut] = part.offset[cut] + from - begin;
+      found.size[cut] = to - from;
+      out.push_back(std::move(found));
+    }
+    begin += part.size[cut];
+  }
+  return out;
+}
+
 int part_of(const Sharding& sharding) {
   return sharding.comm == nullptr || sharding.shard.empty() ? 0 : index_in(sharding.shard, sharding.comm->rank());
 }
@@ -56,6 +76,9 @@ int part_of(const Sharding& sharding) {
 UnitBuffer::UnitBuffer(std::string unit, std::vector<BufferEntry> params, Options options, Sharding sharding)
     : unit_(std::move(unit)), params_(std::move(params)), options_(options), sharding_(std::move(sharding)) {
   if (sharding_.shard.empty()) sharding_.shard = {0};
+  for (BufferEntry& param : params_) {
+    if (param.parts.empty()) param.global_shape = param.shape;
+  }
   const int ranks = static_cast<int>(sharding_.shard.size()), part = part_of(sharding_);
   LOOM_CHECK(part >= 0, unit_, ": this rank is no member of the group that holds its weights");
   numel_ = place_params(params_, ranks, 64 / std::min(bytes_of(options.master), bytes_of(options.compute)));
@@ -95,15 +118,16 @@ void UnitBuffer::own_entries(int64_t first) {
     const int64_t begin = std::max(param.offset, first), end = std::min(param.offset + param.numel, first + numel_);
     if (begin >= end) continue;
     int64_t at = begin - first;
-    for (Box& box : boxes_of_range(param.shape, begin - param.offset, end - param.offset)) {
-      BufferEntry entry = param;
-      entry.global_shape = param.shape;
-      entry.box = std::move(box);
-      entry.shape = entry.box.size;
-      entry.offset = at;
-      entry.numel = entry.box.numel();
-      at += entry.numel;
-      entries_.push_back(std::move(entry));
+    for (const Box& held : boxes_of_range(param.shape, begin - param.offset, end - param.offset)) {
+      for (Box& box : global_boxes(param, held)) {
+        BufferEntry entry = param;
+        entry.box = std::move(box);
+        entry.shape = entry.box.size;
+        entry.offset = at;
+        entry.numel = entry.box.numel();
+        at += entry.numel;
+        entries_.push_back(std::move(entry));
+      }
     }
   }
 }

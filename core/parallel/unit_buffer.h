@@ -29,6 +29,10 @@ struct BufferEntry {
   std::vector<int64_t> global_shape{};
   Box box{};          // within the global tensor; no dimensions = the whole
   int64_t block = 0;  // rows that one rank owns together, counted from the first; 0 = it may be cut anywhere
+  // Of a parameter that tensor parallelism splits: the parts of the global tensor that `shape` is made of, one after
+  // another in dimension `cut`. Empty = the whole.
+  std::vector<Box> parts{};
+  int64_t cut = 0;
 };
 
 // Who shares the weights. An empty group = this rank alone.

@@ -11,11 +11,16 @@ namespace loom {
 namespace {
 
 // The pack's rows in equal slices over the lane's ranks; two per rank where attention goes by tiles, the i-th from the
-// front and the i-th from the back (zigzag): of a causal sample all ranks then attend to equally many pairs.
+// front and the i-th from the back (zigzag): of a causal sample all ranks then attend to equally many pairs. The
+// members of a tensor group share a slice.
 void place_pack(const std::vector<int64_t>& pack, int lane, const WorldLayout& layout,
                 const std::vector<Verdict>& samples, MicrobatchPlan& microbatch) {
-  const int sp = layout.backbone.sp, slices = layout.backbone.tile_queries == kByHeads || sp == 1 ? sp : 2 * sp;
-  const auto rank_of = [&](int of) { return lane * sp + (of < sp ? of : slices - 1 - of); };
+  const int sp = layout.backbone.sp, tp = layout.backbone.tp;
+  const int shares = layout.backbone.tile_queries == kByHeads || sp == 1 ? sp : 2 * sp, slices = shares * tp;
+  const auto rank_of = [&](int of) {
+    const int share = of / tp;
+    return lane * layout.lane_ranks() + (share < sp ? share : shares - 1 - share) * tp + of % tp;
+  };
   int64_t total = 0;
   for (const int64_t sample : pack) total += samples[static_cast<size_t>(sample)].tokens;
   int64_t begin = 0;  // of the sample within the pack
@@ -66,8 +71,8 @@ std::vector<std::vector<int64_t>> pack_samples(const std::vector<Verdict>& sampl
 
 StepPlan make_step_plan(int64_t step, std::vector<Verdict> samples, int64_t budget, uint64_t next_position,
                         const WorldLayout& layout) {
-  LOOM_CHECK(layout.world > 0 && layout.backbone.sp > 0 && layout.world % layout.backbone.sp == 0, layout.world,
-             " ranks in lanes of ", layout.backbone.sp);
+  LOOM_CHECK(layout.world > 0 && layout.lane_ranks() > 0 && layout.world % layout.lane_ranks() == 0, layout.world,
+             " ranks in lanes of ", layout.lane_ranks());
   StepPlan plan;
   plan.step = step;
   plan.layout = layout;

@@ -11,11 +11,16 @@ constexpr int kByHeads = 0;        // Ulysses
 constexpr int kLeastTraffic = -1;  // the tiles that send least
 
 struct ComponentLayout {
-  int sp = 1;     // backbone: ranks per lane, which share a packed sequence. Encoder: most ranks that share one item
-  int shard = 0;  // ranks that share one copy of the weights; divides the world; 0 = all, 1 = every rank has a copy
+  // Backbone: ranks (tensor groups, with tp) of a lane, which share a packed sequence. Encoder: most ranks that share
+  // one item.
+  int sp = 1;
+  // Ranks that share one copy of the weights (with tp, of a rank's part of them); divides the world (over tp); 0 = all,
+  // 1 = every rank has a copy.
+  int shard = 0;
   // Attention of what several ranks share: kByHeads, or by tiles of this many chunks of queries (1 = ring, more =
   // mesh).
   int tile_queries = kByHeads;
+  int tp = 1;  // neighbouring ranks that share its layers
 
   bool operator==(const ComponentLayout&) const = default;
 };
@@ -25,7 +30,8 @@ struct WorldLayout {
   ComponentLayout backbone;
   std::map<std::string, ComponentLayout> encoders, connectors;  // by modality; absent = the default
 
-  int lanes() const { return world / backbone.sp; }
+  int lane_ranks() const { return backbone.sp * backbone.tp; }
+  int lanes() const { return world / lane_ranks(); }
   ComponentLayout encoder(const std::string& modality) const;
   ComponentLayout connector(const std::string& modality) const;
   bool operator==(const WorldLayout&) const = default;

@@ -124,6 +124,7 @@ std::unique_ptr<MultimodalModel> make_model(const ModelSpec& spec, const BindCho
     o.comm = comm;
     o.shard = component_layout.shard;
     o.tile_queries = component_layout.tile_queries;
+    o.tp = component_layout.tp;
     return std::make_shared<BoundComponent>(component, std::move(declarations), o);
   };
   ModelParts parts;

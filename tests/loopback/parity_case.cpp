@@ -29,9 +29,12 @@ enum Place : size_t {
   kKept,
   kEncoderAttention,
   kBackboneAttention,
+  kEncoderTp,
+  kConnectorTp,
+  kBackboneTp,
 };
 
-constexpr int kWorlds[] = {2, 4}, kShards[] = {1, 2, 0}, kSps[] = {1, 2, 4};
+constexpr int kWorlds[] = {2, 4, 8}, kShards[] = {1, 2, 0}, kSps[] = {1, 2, 4};
 constexpr int64_t kMicrobatches[] = {1, 2, 3};
 
 std::vector<Factor> make_factors() {
@@ -40,7 +43,7 @@ std::vector<Factor> make_factors() {
   const std::vector<std::string> shards{"none", "2", "all"}, sps{"1", "2", "4"}, switches{"off", "on"};
   const std::vector<std::string> attention{"ulysses", "ring", "mesh"};
   return {{"model", models},
-          {"world", {"2", "4"}},
+          {"world", {"2", "4", "8"}},
           {"encoder_shard", shards},
           {"connector_shard", shards},
           {"backbone_shard", shards},
@@ -56,7 +59,10 @@ std::vector<Factor> make_factors() {
           {"mix", {"mixed", "sparse", "lopsided", "absent"}},
           {"kept", {"nothing", "weights", "gradients", "both"}},
           {"encoder_attention", attention},
-          {"backbone_attention", attention}};
+          {"backbone_attention", attention},
+          {"encoder_tp", sps},
+          {"connector_tp", {"1", "2"}},
+          {"backbone_tp", sps}};
 }
 
 bool has_encoder(const ModelSpec& spec, const std::string& modality, EncoderKind kind) {
@@ -70,6 +76,7 @@ PlanFacts facts_of_all(const std::vector<StepPlan>& plans) {
   for (const StepPlan& plan : plans) {
     const PlanFacts facts = facts_of(plan);
     all.splits_samples = all.splits_samples || facts.splits_samples;
+    all.splits_over_groups = all.splits_over_groups || facts.splits_over_groups;
     all.idle_ranks = all.idle_ranks || facts.idle_ranks;
     all.moves_embeddings = all.moves_embeddings || facts.moves_embeddings;
     all.microbatch_without_items = all.microbatch_without_items || facts.microbatch_without_items;
@@ -110,14 +117,16 @@ void check_counters(const ParityCase& parity, const PlanFacts& facts, const RunC
   EXPECT_GT(counters.bytes_sent, 0);
   EXPECT_GT(counters.tape.units_run, 0);
   const ServiceCounters& services = counters.tape.services;
-  if (!facts.splits_items.empty() || facts.splits_samples) {
-    EXPECT_GT(services.split_segments, 0);
+  if (facts.splits_over_groups) {
+    EXPECT_GT(services.split_segments + services.halo_rows + services.split_sums, 0);
     EXPECT_GT(counters.exchanged, 0);
   }
   if (facts.moves_embeddings) {
     EXPECT_GT(counters.exchanged, 0);
   }
-  if (facts.idle_ranks) {
+  const bool splits_layers =
+      parity.layout.encoder_tp > 1 || parity.layout.connector_tp > 1 || parity.layout.backbone_tp > 1;
+  if (facts.idle_ranks && !splits_layers) {
     EXPECT_GT(counters.tape.units_skipped_empty, 0);
   }
   bool halos = false, sums = false;
@@ -149,7 +158,11 @@ bool parity_allowed(const Combination& c) {
   const auto fits = [&](size_t factor) {
     return c[kWorld] < 0 || c[factor] < 0 || kSps[c[factor]] <= kWorlds[c[kWorld]];
   };
-  return fits(kEncoderSp) && fits(kBackboneSp);
+  const auto lane_fits = [&] {
+    return c[kBackboneSp] < 0 || c[kBackboneTp] < 0 ||
+           kSps[c[kBackboneSp]] * kSps[c[kBackboneTp]] <= (c[kWorld] < 0 ? 8 : kWorlds[c[kWorld]]);
+  };
+  return fits(kEncoderSp) && fits(kBackboneSp) && fits(kEncoderTp) && fits(kBackboneTp) && lane_fits();
 }
 
 ParityCase parity_case(const Combination& c, uint64_t seed) {
@@ -172,6 +185,9 @@ ParityCase parity_case(const Combination& c, uint64_t seed) {
   out.layout.backbone_sp = kSps[c[kBackboneSp]];
   out.layout.encoder_tile = c[kEncoderAttention];
   out.layout.backbone_tile = c[kBackboneAttention];
+  out.layout.encoder_tp = kSps[c[kEncoderTp]];
+  out.layout.connector_tp = kSps[c[kConnectorTp]];
+  out.layout.backbone_tp = kSps[c[kBackboneTp]];
   out.layout.placing = static_cast<Placing>(c[kPlacing] + 1);
   out.layout.microbatches = kMicrobatches[c[kAccumulation]];
   out.layout.seed = seed;

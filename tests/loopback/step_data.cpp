@@ -150,10 +150,18 @@ std::vector<PreparedSample> random_samples(const MultimodalModel& model, const D
 WorldLayout world_layout(const MultimodalModel& model, const LayoutChoice& choice) {
   WorldLayout layout;
   layout.world = choice.world;
-  layout.backbone = {choice.backbone_sp, choice.backbone_shard, choice.backbone_tile};
-  for (const std::string& modality : model.modalities()) {
-    layout.encoders[modality] = {choice.encoder_sp, choice.encoder_shard, choice.encoder_tile};
-    layout.connectors[modality] = {1, choice.connector_shard};
+  const auto fitting = [&](const BoundComponent& component, int tp, ComponentLayout out) {
+    out.tp = split_limit(component.declarations()).ranks >= tp ? tp : 1;
+    if (out.shard > choice.world / out.tp) out.shard = 0;
+    return out;
+  };
+  layout.backbone = fitting(*model.parts().backbone, choice.backbone_tp,
+                            {choice.backbone_sp, choice.backbone_shard, choice.backbone_tile});
+  for (const auto& [modality, encoder] : model.parts().encoders) {
+    layout.encoders[modality] =
+        fitting(*encoder, choice.encoder_tp, {choice.encoder_sp, choice.encoder_shard, choice.encoder_tile});
+    layout.connectors[modality] =
+        fitting(*model.parts().connectors.at(modality), choice.connector_tp, {1, choice.connector_shard});
   }
   return layout;
 }
@@ -227,12 +235,17 @@ PlanFacts facts_of(const StepPlan& plan) {
     return std::any_of(pieces.begin(), pieces.end(),
                        [&](const Piece& p) { return p.rows > 0 && p.rank != first_rank(pieces); });
   };
+  const auto over_groups = [&](const std::vector<Piece>& pieces, int tp) {
+    return std::any_of(pieces.begin(), pieces.end(),
+                       [&](const Piece& p) { return p.rows > 0 && p.rank / tp != first_rank(pieces) / tp; });
+  };
   std::map<std::string, bool> split;
   for (const MicrobatchPlan& microbatch : plan.microbatches) {
     std::map<int64_t, std::vector<Piece>> homes;
     std::vector<std::vector<bool>> busy{std::vector<bool>(static_cast<size_t>(plan.layout.world), false)};
     for (const PlacedSample& placed : microbatch.samples) {
       facts.splits_samples = facts.splits_samples || several(placed.pieces);
+      facts.splits_over_groups = facts.splits_over_groups || over_groups(placed.pieces, plan.layout.backbone.tp);
       homes[placed.sample] = placed.pieces;
       for (const Piece& p : placed.pieces) {
         if (p.rows > 0) busy.front()[static_cast<size_t>(p.rank)] = true;
@@ -242,6 +255,8 @@ PlanFacts facts_of(const StepPlan& plan) {
       busy.emplace_back(static_cast<size_t>(plan.layout.world), false);
       for (const PlacedItem& placed : items) {
         if (several(placed.pieces)) split[modality] = true;
+        facts.splits_over_groups =
+            facts.splits_over_groups || over_groups(placed.pieces, plan.layout.encoder(modality).tp);
         const int home = first_rank(homes[placed.sample]);
         for (const Piece& p : placed.pieces) {
           if (p.rows == 0) continue;

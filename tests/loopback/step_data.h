@@ -38,7 +38,8 @@ struct LayoutChoice {
   int world = 1;
   int encoder_shard = 0, connector_shard = 0, backbone_shard = 0;
   int encoder_sp = 1, backbone_sp = 1;
-  int encoder_tile = 0, backbone_tile = 0;  // see ComponentLayout
+  int encoder_tile = 0, backbone_tile = 0;                // see ComponentLayout
+  int encoder_tp = 1, connector_tp = 1, backbone_tp = 1;  // of components that have as many parts
   Placing placing = Placing::planner;
   int64_t microbatches = 1;
   uint64_t seed = 1;
@@ -57,6 +58,7 @@ StepPlan single_plan(const std::vector<PreparedSample>& samples, int64_t step);
 // What a plan exercises.
 struct PlanFacts {
   bool splits_samples = false, idle_ranks = false, moves_embeddings = false;
+  bool splits_over_groups = false;  // something lies on several tensor groups, which attend to it together
   bool microbatch_without_items = false, microbatch_without_rows = false;
   std::vector<std::string> splits_items{};  // modalities
 };

@@ -39,7 +39,7 @@ class Ranks:
         temp = program.temp_folder()
         self.addCleanup(temp.cleanup)
         self.folder = temp.name
-        self.recipe = program.write_recipe(self.folder, steps=12, extra_train=", precision: fp64")
+        self.recipe = program.write_recipe(self.folder, steps=12, extra_train=", precision: fp64", heads="heads: 4, kv_heads: 2")
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -88,6 +88,9 @@ class Ranks:
             "long": (4, ["parallel.encoders.image={shard: 2, sp: 4}", "parallel.backbone={sp: 4, shard: 0}", "train.recompute=true"]),
             "ring": (2, ["parallel.backbone={sp: 2, attention: ring}", "parallel.encoders.image={sp: 2, attention: ring}"]),
             "mesh": (4, ["parallel.backbone={sp: 4, attention: mesh, mesh_queries: 2}", "train.recompute=true"]),
+            "tensor": (2, ["parallel.backbone.tp=2", "parallel.encoders.image.tp=2", "parallel.connectors.image.tp=2"]),
+            "tensor_rows": (4, ["parallel.backbone={tp: 2, sp: 2}", "parallel.encoders.image={tp: 2, sp: 2}", "train.recompute=true"]),
+            "tensor_shards": (4, ["parallel.backbone={tp: 2, shard: 2}", "parallel.connectors.image={tp: 4}", "data.budget=24"]),
             "small": (4, ["data.budget=24", "parallel.backbone.shard=2"]),
             "kept": (4, ["data.budget=24", "parallel.gather=step", "parallel.reduce=step", "parallel.backbone.shard=2"]),
         }
@@ -115,9 +118,9 @@ class Ranks:
         self.resume("four", 4)
         self.assertEqual(program.losses(self.path("four")), straight)  # the same layout: to the bit
         one_rank = ("parallel.backbone={sp: 1, shard: 0}", "parallel.encoders.image.shard=0")
-        for ranks, step in ((2, 9), (1, 6), (4, 3)):
+        for ranks, step, layout in ((2, 9, one_rank), (1, 6, one_rank), (4, 3, (one_rank[0][:-1] + ", tp: 2}", one_rank[1]))):
             kept_up_to(self.path("four"), step)
-            err = self.resume("four", ranks, *one_rank)
+            err = self.resume("four", ranks, *layout)
             self.assertIn(f"step-{step}", err)
             self.assert_close("four", "one")
         kept_up_to(self.path("one"), 6)

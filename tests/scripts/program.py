@@ -32,7 +32,7 @@ def write_idx(folder, count=96, side=8, seed=1, prefix="train"):
     return images, names
 
 
-def recipe_text(folder, steps=12, extra_train="", checkpoint="{every: 4, keep: 2}", encoder="", budget=128):
+def recipe_text(folder, steps=12, extra_train="", checkpoint="{every: 4, keep: 2}", encoder="", budget=128, heads="heads: 2, kv_heads: 1"):
     images, labels = write_idx(folder)
     source = f'{{type: idx, images: "{images}", labels: "{labels}", names: [{", ".join(NAMES)}], caption: "a {{name}}"}}'
     encoder = encoder or "{plugin: vit, image_size: 8, patch: 4, width: 16, depth: 1, heads: 2, dropout: 0.1}"
@@ -40,7 +40,7 @@ def recipe_text(folder, steps=12, extra_train="", checkpoint="{every: 4, keep: 2
 model:
   encoders: {{image: {encoder}}}
   connectors: {{image: {{plugin: mlp, hidden: 16}}}}
-  backbone: {{plugin: llama, width: 16, depth: 1, heads: 2, kv_heads: 1, ffn: 32}}
+  backbone: {{plugin: llama, width: 16, depth: 1, {heads}, ffn: 32}}
 data:
   budget: {budget}
   train: [{source}]

@@ -160,7 +160,16 @@ std::optional<double> common_gradient(const Tensor& grad) {
 }
 
 // Saved tensors of both ways.
-enum Saved : size_t { kX, kWeight, kTargets, kLse, kDx, kDweight };
+enum Saved : size_t { kX, kWeight, kTargets, kLse, kDx, kDweight, kForeign };
+
+// The same where targets of `foreign` rows are 0 and mean none.
+void differentiate_part(const Tensor& logits, const Tensor& targets, const Tensor& lse, const Tensor& grad,
+                        const Tensor& foreign) {
+  const Tensor first = (logits.select(1, 0) - lse).exp_().mul_(grad).neg_();
+  differentiate(logits, targets, lse, grad);
+  const Tensor column = logits.select(1, 0);
+  column.copy_(at::where(foreign, first, column));
+}
 
 Tensor weight_gradient_of_zero(GradientSink* sink, const Tensor& weight) {
   return sink == nullptr ? at::zeros(weight.sizes(), weight.options()) : Tensor();
@@ -181,7 +190,13 @@ std::vector<Tensor> late_gradients(const BackwardCall& call, GradientSink* sink,
         const ComputedAgain again;
         return chunks.logits(begin, count);
       }();
-      differentiate(dlogits, chunks.targets(begin, count), lse.narrow(0, begin, count), grad.narrow(0, begin, count));
+      const Tensor targets = chunks.targets(begin, count), sums = lse.narrow(0, begin, count);
+      if (call.saved.size() > kForeign) {
+        differentiate_part(dlogits, targets, sums, grad.narrow(0, begin, count),
+                           call.saved[kForeign].narrow(0, begin, count));
+      } else {
+        differentiate(dlogits, targets, sums, grad.narrow(0, begin, count));
+      }
       const ComputedAgain again(repeated);
       chunks.products(dlogits, begin, dx, dweight, begin == 0 && fresh);
     });
@@ -275,6 +290,31 @@ Tensor linear_log_probs(const Tensor& x_NW, const Tensor& weight_VW, const Tenso
   LogProbOptions options;
   options.chunk_rows = chunk_rows;
   return linear_log_probs(x_NW, Weight{weight_VW, nullptr}, targets_N, options);
+}
+
+Tensor linear_log_probs_part(const Tensor& x_NW, const Weight& weight_VW, const Tensor& targets_N,
+                             const CombineParts& combine) {
+  const Tensor& weight = weight_VW.value;
+  const Tensor foreign = targets_N.lt(0), targets = targets_N.clamp_min(0).contiguous();
+  check(x_NW, weight, targets);
+  Tensor lse, picked;
+  {
+    const c10::NoGradGuard no_grad;
+    lse = at::empty({x_NW.size(0)}, x_NW.options().dtype(rows::work_dtype(x_NW)));
+    picked = at::empty_like(lse);
+    const Chunks chunks(x_NW, weight, targets, 0);
+    chunks.each([&](int64_t begin, int64_t count) {
+      read_chunk(chunks.logits(begin, count), chunks.targets(begin, count), lse.narrow(0, begin, count),
+                 picked.narrow(0, begin, count));
+    });
+    picked.masked_fill_(foreign, 0);
+    combine(lse, picked);
+  }
+  return differentiable(picked - lse, {x_NW, weight}, {x_NW, weight, targets, lse, Tensor(), Tensor(), foreign},
+                        [sink = weight_VW.sink](const BackwardCall& call) {
+                          const c10::NoGradGuard no_grad;
+                          return late_gradients(call, sink, 0, call.needs[0], false);
+                        });
 }
 
 TargetScores linear_scores(const Tensor& x_NW, const Tensor& weight_VW, const Tensor& targets_N) {

@@ -2,6 +2,7 @@
 // Log-probabilities of targets under a linear layer's softmax, without ever holding the logits of all rows: the end of
 // a language model. Chunks of rows go through one buffer.
 #include <cstdint>
+#include <functional>
 
 #include "core/base/tensor.h"
 #include "core/nn/gradient_sink.h"
@@ -31,6 +32,13 @@ Tensor linear_log_probs(const Tensor& x_NW, const Weight& weight_VW, const Tenso
 
 // With a tensor as the weight.
 Tensor linear_log_probs(const Tensor& x_NW, const Tensor& weight_VW, const Tensor& targets_N, int64_t chunk_rows = 0);
+
+// Of a vocabulary that several ranks share: `weight` is this rank's part, and targets in another one's are -1.
+// `combine` makes of every row's log-sum-exp and target's logit over this part (0 when it is not here) those over the
+// whole, in place. The gradient of x is this part's share.
+using CombineParts = std::function<void(const Tensor& lse, const Tensor& picked)>;
+Tensor linear_log_probs_part(const Tensor& x_NW, const Weight& weight_VW, const Tensor& targets_N,
+                             const CombineParts& combine);
 
 // No gradients.
 TargetScores linear_scores(const Tensor& x_NW, const Tensor& weight_VW, const Tensor& targets_N);

@@ -28,6 +28,7 @@ GeluMlpOptions mlp_options(const Config& c) {
   o.out = c.out_width;
   o.bias = c.bias;
   o.gelu = c.tanh_gelu ? Gelu::tanh : Gelu::exact;
+  o.partition = "slots";
   return o;
 }
 

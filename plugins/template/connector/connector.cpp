@@ -12,8 +12,10 @@ NewPluginConnector::NewPluginConnector(const Config& config, int64_t in_width, i
                                       .inputs = {{"features", in_width}},
                                       .outputs = {{"embeddings", out_width, "slots"}},
                                       .mixes = config.merge > 1 ? loom::Mixes::whole : loom::Mixes::none});
-  mlp_.emplace_back(unit.child("mlp"),
-                    loom::GeluMlpOptions{.in = in_width * config.merge, .hidden = config.hidden, .out = out_width});
+  mlp_.emplace_back(
+      unit.child("mlp"),
+      loom::GeluMlpOptions{
+          .in = in_width * config.merge, .hidden = config.hidden, .out = out_width, .partition = "slots"});
 }
 
 // Rows of one item are neighbours and their number divides by merge(): the core sees to both.

@@ -8,7 +8,7 @@ ZooConnector::ZooConnector(const Declarer& d, const ZooOptions& options, int64_t
     : options_(options), merge_(merge), joins_(joins) {
   const StreamDecl features{"features", kZooFeatures, "", false}, out{"embeddings", kZooWidth, "slots", false};
   const Declarer u = d.unit({"mlp", {features}, {out}, Mixes::none, true, {}});
-  mlp_ = std::make_unique<GeluMlp>(u, GeluMlpOptions{kZooFeatures * merge, 10, kZooWidth, true, Gelu::exact});
+  mlp_ = std::make_unique<GeluMlp>(u, GeluMlpOptions{kZooFeatures * merge, 10, kZooWidth, true, Gelu::exact, "slots"});
   drop_ = u.site("drop");
 }
 
