@@ -54,6 +54,18 @@ std::string_view fault_name(Fault which) {
       return "interior_by_local_rows";
     case Fault::empty_rank_garbage:
       return "empty_rank_garbage";
+    case Fault::missing_tp_sum:
+      return "missing_tp_sum";
+    case Fault::bias_per_member:
+      return "bias_per_member";
+    case Fault::part_of_vocabulary:
+      return "part_of_vocabulary";
+    case Fault::gradient_of_own_rows:
+      return "gradient_of_own_rows";
+    case Fault::unweighted_merge:
+      return "unweighted_merge";
+    case Fault::tile_from_local_rows:
+      return "tile_from_local_rows";
   }
   return "unknown";
 }

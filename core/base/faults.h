@@ -26,6 +26,12 @@ enum class Fault {
   state_per_microbatch,    // statistics are updated after every microbatch
   interior_by_local_rows,  // interior losses are divided by local counts
   empty_rank_garbage,      // an empty rank contributes what its slab held before
+  missing_tp_sum,          // gradients of parameters that tp does not split (norms of q and k) are not summed over it
+  bias_per_member,         // each member of a tensor group adds the bias of a row split
+  part_of_vocabulary,      // log-probabilities are over a member's rows of the vocabulary
+  gradient_of_own_rows,    // what other members make of gathered rows is not part of their gradient
+  unweighted_merge,        // parts of an attention are merged as if each had half of the weight
+  tile_from_local_rows,    // the causal mask of a tile counts rows from the beginning of its chunks
 };
 
 bool fault(Fault which);

@@ -180,7 +180,15 @@ ModelBatch build_batch(const LoadedStep& step, size_t microbatch, const Multimod
   if (microbatch >= step.plan.microbatches.size()) return assemble_alone({}, {}, modalities, false);
   std::vector<const PreparedSample*> samples;
   for (const PreparedSample& sample : step.samples) samples.push_back(sample.tokens.empty() ? nullptr : &sample);
-  return build_batch(step.plan, microbatch, samples, modalities, model.comm().rank());
+  const int rank = model.comm().rank(), tp = step.plan.layout.backbone.tp;
+  ModelBatch batch = build_batch(step.plan, microbatch, samples, modalities, rank);
+  for (int member = 0; tp > 1 && model.device().is_meta() && member < tp; ++member) {
+    const MicrobatchPlan& plan = step.plan.microbatches[microbatch];
+    ModelBatch theirs;
+    build_text(step.plan, plan, samples, text_items(step.plan, plan), rank / tp * tp + member, false, theirs);
+    batch.group_loss_rows.push_back(theirs.loss_rows.numel());
+  }
+  return batch;
 }
 
 ModelBatch build_batch(const std::vector<const PreparedSample*>& samples, const BatchModalities& modalities) {

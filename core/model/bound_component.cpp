@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/faults.h"
 #include "core/base/parallel.h"
 #include "core/base/random.h"
 #include "core/base/text.h"
@@ -133,7 +134,7 @@ Sharding BoundComponent::sharding_of(bool split) const {
   Sharding out{comm_, {}, {}};
   for (const int other : block_group(column, columns, options_.shard)) out.shard.push_back(other * tp + tensor_.index);
   for (const int other : stride_group(column, columns, options_.shard)) {
-    if (split) {
+    if (split || fault(Fault::missing_tp_sum)) {
       out.replicate.push_back(other * tp + tensor_.index);
     } else {
       for (int member = 0; member < tp; ++member) out.replicate.push_back(other * tp + member);

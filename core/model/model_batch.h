@@ -36,6 +36,7 @@ struct ModelBatch {
   Tensor targets;    // int64 [n]; undefined when generating
   Partitions text;   // "" = samples; the name of a stream = its rows per sample, for BridgeMode::stream
   GroupPartitions text_groups;
+  std::vector<int64_t> group_loss_rows;  // of a dry run, which cannot ask: loss rows by member of the tensor group
   // By modality. On several ranks: those that any rank has in this microbatch, if need be without rows here.
   std::map<std::string, ItemBatch> items;
 };

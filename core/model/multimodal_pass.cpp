@@ -95,6 +95,7 @@ StreamMap MultimodalModel::run(Pass& pass, const ModelBatch& batch, TapeContext 
 
   context.partitions = &batch.text;
   context.groups = &batch.text_groups;
+  context.group_loss_rows = &batch.group_loss_rows;
   context.inputs_need_grad = false;
   context.backward_follows = context.phase == Phase::train;
   pass.backbone = std::make_unique<Tape>(*parts_.backbone, pool_, context);

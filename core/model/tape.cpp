@@ -169,6 +169,7 @@ void Tape::run_unit(Entry& entry, bool recomputing) {
   state.partitions = context_.partitions;
   state.tensor = component_.tensor_group();
   state.groups = context_.groups;
+  state.group_loss_rows = context_.group_loss_rows;
   state.phase = context_.phase;
   state.seed = context_.seed;
   state.step = context_.step;

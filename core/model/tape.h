@@ -21,7 +21,8 @@ struct TapeContext {
   Phase phase = Phase::train;
   uint64_t seed = 0;
   int64_t step = 0;
-  bool inputs_need_grad = false;  // do the streams handed in from outside need gradients?
+  const std::vector<int64_t>* group_loss_rows = nullptr;  // see ModelBatch
+  bool inputs_need_grad = false;                          // do the streams handed in from outside need gradients?
   bool backward_follows = false;  // at once: the weights of the last two units stay gathered for it
   KvCache* cache = nullptr;
   StepObserver* observer = nullptr;

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "core/base/error.h"
+#include "core/base/faults.h"
 
 namespace loom {
 namespace {
@@ -67,7 +68,8 @@ std::vector<AttentionRange> visible_ranges(const AttentionTile& tile, const Atte
   int64_t q_at = 0;
   for (const AttentionChunk::Run& run : q.runs) {
     // Query i of the run sees keys j <= i + diagonal of the other one.
-    const int64_t diagonal = run.begin + tile.k_rows - tile.q_rows - keys.begin;
+    const int64_t apart = fault(Fault::tile_from_local_rows) ? 0 : run.begin - keys.begin;
+    const int64_t diagonal = apart + tile.k_rows - tile.q_rows;
     const int64_t rows = shape.causal ? std::min(keys.rows, run.rows + diagonal) : keys.rows;
     const bool beyond = shape.causal && shape.window > 0 && diagonal - shape.window >= keys.rows - 1;
     if (rows > 0 && !beyond)

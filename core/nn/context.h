@@ -73,10 +73,11 @@ struct ContextState {
   const std::vector<Tensor>* bound = nullptr;         // by Param index; undefined when not resident
   const std::vector<GradientSink*>* sinks = nullptr;  // by Param index; null = gradients go to autograd
   StateTable* states = nullptr;
-  Communicator* comm = nullptr;             // null = one rank
-  int tile_queries = 0;                     // how attention of split segments is divided: see plan_attention
-  const TensorGroup* tensor = nullptr;      // null = split weights are whole
-  const GroupPartitions* groups = nullptr;  // of the rows of `partitions`; read where `tensor` is set
+  Communicator* comm = nullptr;         // null = one rank
+  int tile_queries = 0;                 // how attention of split segments is divided: see plan_attention
+  const TensorGroup* tensor = nullptr;  // null = split weights are whole
+  const std::vector<int64_t>* group_loss_rows = nullptr;  // of a dry run: counted rows by member
+  const GroupPartitions* groups = nullptr;                // of the rows of `partitions`; read where `tensor` is set
   const Partitions* partitions = nullptr;
   Phase phase = Phase::train;
   uint64_t seed = 0;

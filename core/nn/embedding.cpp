@@ -26,7 +26,7 @@ Tensor Embedding::operator()(const Tensor& ids_T, UnitContext& ctx) const {
   if (ctx.tensor_ranks() == 1) return embedding(weight, ids_T);
   const BlockShare mine = ctx.share(ctx.declaration(weight_).shape[0]);
   const Tensor ids = ctx.gather_rows(ids_T.unsqueeze(1)).squeeze(1) - mine.begin;
-  const Tensor here = ids.ge(0).logical_and_(ids.lt(mine.count()));
+  const Tensor here = ids.ge(0).bitwise_and(ids.lt(mine.count()));
   const Tensor rows = embedding(weight, ids.clamp(0, mine.count() - 1));
   return ctx.sum_rows(rows * here.unsqueeze(1).to(rows.scalar_type()));
 }

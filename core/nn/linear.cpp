@@ -1,5 +1,6 @@
 #include "core/nn/linear.h"
 
+#include "core/base/faults.h"
 #include "core/nn/context.h"
 #include "core/nn/ops/linear.h"
 
@@ -25,6 +26,7 @@ Tensor Linear::columns(const Tensor& x_TI, UnitContext& ctx) const {
 
 Tensor Linear::summed(const Tensor& residual_TO, UnitContext& ctx, const Product& product) const {
   if (split_ != Split::row || ctx.tensor_ranks() == 1) return product(bias(ctx), residual_TO);
+  if (fault(Fault::bias_per_member)) return ctx.sum_rows(product(bias(ctx), {}), partition_);
   Tensor y = ctx.sum_rows(product({}, {}), partition_);
   if (bias_.declared()) y = y + ctx[bias_];
   return residual_TO.defined() ? residual_TO + y : y;

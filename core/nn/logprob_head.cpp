@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "core/base/faults.h"
 #include "core/nn/context.h"
 
 namespace loom {
@@ -19,12 +20,14 @@ Tensor LogProbHead::log_probs(const Tensor& x_NW, const Tensor& targets_N, UnitC
   const BlockShare mine = ctx.share(ctx.declaration(weight_).shape[0]);
   const Tensor x = ctx.gather_rows(x_NW, rows);
   const Tensor here = ctx.gather_rows(targets_N.unsqueeze(1), rows).squeeze(1) - mine.begin;
-  const Tensor targets = here.masked_fill(here.lt(0).logical_or_(here.ge(mine.count())), -1);
+  const Tensor targets = here.masked_fill(here.lt(0).bitwise_or(here.ge(mine.count())), -1);
   const Tensor log_probs = linear_log_probs_part(x, weight, targets, [&](Tensor lse, Tensor picked) {
+    if (fault(Fault::part_of_vocabulary)) return;
     const Tensor part = at::stack({lse, picked});
     const Tensor all = at::empty({ctx.tensor_ranks(), 2, rows.all}, part.options());
     ctx.gather_members("tp log-sum-exps", part, all);
-    lse.copy_(at::logsumexp(all.select(1, 0), 0));
+    const Tensor sums = all.select(1, 0), largest = sums.amax(0);
+    lse.copy_(largest + (sums - largest).exp_().sum(0).log_());
     picked.copy_(all.select(1, 1).sum(0));
   });
   return ctx.own_rows(log_probs.unsqueeze(1), rows).squeeze(1);

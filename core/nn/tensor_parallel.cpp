@@ -145,9 +145,11 @@ Tensor UnitContext::gather_along(const Tensor& x, const Route& route, int64_t ro
   Communicator* comm = state_.comm;
   const Tensor source = x.contiguous();
   const Tensor values = redistribute_rows(*comm, what("tp rows"), route, source.detach(), rows);
+  Route back = route;
+  if (fault(Fault::gradient_of_own_rows)) back.sends = back.receives = {};
   return differentiable(
       values, {source}, {},
-      [comm, route, own = source.size(0), name = what("tp rows gradient")](const BackwardCall& call) {
+      [comm, route = std::move(back), own = source.size(0), name = what("tp rows gradient")](const BackwardCall& call) {
         return std::vector<Tensor>{redistribute_rows_adjoint(*comm, name, route, call.grad.contiguous(), own)};
       });
 }
@@ -164,10 +166,12 @@ UnitContext::CountedRows UnitContext::count_rows(int64_t own) {
   const std::vector<int> ranks = tensor_group();
   const auto members = static_cast<int64_t>(ranks.size());
   Tensor counts = at::full({members}, own, at::kLong);
-  if (!state_.device.is_meta()) {  // a dry run knows its own rows only
-    const Tensor all = at::empty({members}, at::TensorOptions(at::kLong).device(state_.device));
-    gather_members("tp row counts", counts.narrow(0, 0, 1).to(state_.device), all);
+  const Tensor all = at::empty({members}, at::TensorOptions(at::kLong).device(state_.device));
+  gather_members("tp row counts", counts.narrow(0, 0, 1).to(state_.device), all);
+  if (!all.is_meta()) {
     counts = all.cpu();
+  } else if (state_.group_loss_rows != nullptr && !state_.group_loss_rows->empty()) {
+    counts = at::tensor(at::ArrayRef<int64_t>(*state_.group_loss_rows), at::kLong);
   }
   CountedRows out;
   out.own = own;

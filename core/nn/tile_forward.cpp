@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "core/base/faults.h"
 #include "core/nn/tile_attention.h"
 #include "core/nn/tile_pass.h"
 
@@ -110,7 +111,10 @@ class ForwardPass : tiles::TilePass {
   void merge(Queries& queries, int64_t q_begin, const Tensor& output, const Tensor& lse) const {
     const Tensor sum = queries.lse.narrow(0, q_begin, lse.size(0)), all = at::logaddexp(sum, lse);
     const Tensor none = all == kNothing;
-    const auto weight = [&](const Tensor& part) { return (part - all).exp_().masked_fill_(none, 0).unsqueeze(-1); };
+    const auto weight = [&](const Tensor& part) {
+      if (fault(Fault::unweighted_merge)) return at::full_like(part, 0.5).unsqueeze(-1);
+      return (part - all).exp_().masked_fill_(none, 0).unsqueeze(-1);
+    };
     by_head(queries.output.narrow(0, q_begin, lse.size(0)))
         .mul_(weight(sum))
         .add_(by_head(output).to(work_) * weight(lse));

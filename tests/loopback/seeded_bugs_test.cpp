@@ -59,6 +59,8 @@ std::vector<Row> table() {
   const LayoutChoice split{.world = 4, .encoder_sp = 2, .backbone_sp = 2, .placing = Placing::random};
   const LayoutChoice accumulated{.world = 2, .placing = Placing::random, .microbatches = 2};
   const LayoutChoice crowded{.world = 2, .placing = Placing::one_rank};
+  LayoutChoice tensor{.world = 4, .encoder_tp = 2, .connector_tp = 2, .backbone_tp = 2, .placing = Placing::random};
+  const LayoutChoice ring{.world = 4, .backbone_sp = 4, .backbone_tile = 1};
   BindChoice dropout;
   dropout.dropout = 0.25;
   return {{Fault::local_token_count, training("captioner", sharded)},
@@ -78,7 +80,13 @@ std::vector<Row> table() {
           {Fault::stale_weights, parity("context", sharded)},
           {Fault::state_per_microbatch, parity("statistics", accumulated)},
           {Fault::interior_by_local_rows, parity("balance", sharded)},
-          {Fault::empty_rank_garbage, parity("conv", crowded)}};
+          {Fault::empty_rank_garbage, parity("conv", crowded)},
+          {Fault::missing_tp_sum, parity("merge", tensor)},
+          {Fault::bias_per_member, parity("captioner", tensor)},
+          {Fault::part_of_vocabulary, parity("merge", tensor)},
+          {Fault::gradient_of_own_rows, parity("deepstack", tensor)},
+          {Fault::unweighted_merge, parity("merge", ring)},
+          {Fault::tile_from_local_rows, parity("deepstack", ring)}};
 }
 
 TEST(LoopbackSeededBugs, EachIsCaughtByANumber) {

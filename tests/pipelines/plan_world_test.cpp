@@ -62,6 +62,9 @@ const std::vector<Layout>& layouts() {
       {"sp 2", 2, "{encoders: {image: {sp: 2}}, backbone: {sp: 2}}"},
       {"sp 2, hsdp", 4, "{encoders: {image: {sp: 4, shard: 1}}, backbone: {sp: 2, shard: 2}}"},
       {"sp 4", 4, "{encoders: {image: {sp: 2, shard: 2}}, connectors: {image: {shard: 1}}, backbone: {sp: 4}}"},
+      {"tp 2", 2, "{encoders: {image: {tp: 2}}, connectors: {image: {tp: 2}}, backbone: {tp: 2}}"},
+      {"tp 2, sp 2", 4, "{encoders: {image: {tp: 2, sp: 2}}, backbone: {tp: 2, sp: 2}}"},
+      {"tp, hsdp", 8, "{encoders: {image: {tp: 4, shard: 1}}, backbone: {tp: 2, shard: 2}}"},
   };
   return all;
 }
@@ -166,11 +169,12 @@ TEST(PlanWorld, EveryByteOfARealStepIsPredicted) {
   check(kTwoEncoders, {"two encoders", 4,
                        "{encoders: {image: {sp: 2, shard: 2}, detail: {shard: 1}}, connectors: {detail: {shard: 2}}, "
                        "backbone: {sp: 2, shard: 4}}"});
-  for (const CommAxis axis : {CommAxis::world, CommAxis::shard, CommAxis::replicate, CommAxis::sp, CommAxis::bridge})
+  for (const CommAxis axis :
+       {CommAxis::world, CommAxis::shard, CommAxis::replicate, CommAxis::sp, CommAxis::tp, CommAxis::bridge})
     EXPECT_GT(seen[axis], 0) << "no case with bytes along " << comm_axis_name(axis);
   std::printf("%lld rank steps: %s bytes, all predicted\n", static_cast<long long>(steps),
               with_commas(seen[CommAxis::world] + seen[CommAxis::shard] + seen[CommAxis::replicate] +
-                          seen[CommAxis::sp] + seen[CommAxis::bridge])
+                          seen[CommAxis::sp] + seen[CommAxis::tp] + seen[CommAxis::bridge])
                   .c_str());
 }
 
@@ -305,6 +309,10 @@ TEST(PlanWorld, ALayoutThatDoesNotFitIsRefused) {
   };
   expect_words(refusal(8, "{backbone: {shard: 3}}"), {"backbone.shard", "3", "8 ranks", "1, 2, 4, 8"});
   expect_words(refusal(8, "{backbone: {sp: 3}}"), {"backbone.sp", "3", "1, 2, 4, 8"});
+  expect_words(refusal(8, "{backbone: {tp: 3}}"), {"backbone.tp", "3", "1, 2, 4, 8"});
+  expect_words(refusal(8, "{backbone: {tp: 4}}"), {"backbone.tp", "qkv.weight#q", "at most 2"});
+  expect_words(refusal(8, "{backbone: {tp: 2, sp: 8}}"), {"backbone.sp", "4 groups of 2 ranks (tp)", "1, 2, 4"});
+  expect_words(refusal(8, "{backbone: {tp: 2, shard: 8}}"), {"backbone.shard", "4 groups of 2 ranks (tp)", "1, 2, 4"});
   expect_words(refusal(6, "{encoders: {image: {shard: 4}}}"), {"encoders.image.shard", "1, 2, 3, 6"});
   expect_words(refusal(8, "{backbone: {sp: 8}}"),
                {"backbone.sp", "8 ranks", "4 heads", "one of 1, 2, 4, or attention: ring"});

@@ -77,6 +77,7 @@ class Ranked {
     state_.tile_queries = tile_queries;
   }
   UnitContext context() { return UnitContext(state_); }
+  ContextState& state() { return state_; }
   ServiceCounters counters;
 
  private:
