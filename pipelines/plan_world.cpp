@@ -120,7 +120,7 @@ void check_heads(const Job& job, const std::map<std::string, FewestHeads>& heads
     const ConfigValue& value = sp_of(job, modality.empty() ? "backbone" : "encoders", modality);
     throw UserError(concat(said_at(value), words, " ", sp, " ranks, but attention of ", component, " has ",
                            found->second.heads, found->second.heads == 1 ? " head" : " heads", "; expected one of ",
-                           join(sizes_up_to(found->second.heads, job.layout.world, divides), ", "),
+                           join(sizes_up_to(found->second.heads, job.layout.world / layout.tp, divides), ", "),
                            ", or attention: ring"));
   };
   check("backbone", job.layout.backbone, "a lane is", true, "");
@@ -157,20 +157,21 @@ std::vector<std::string> limits_of(const Job& job, const WorldPlan& world,
   }
   if (const auto found = heads.find("backbone");
       found != heads.end() && world.layout.backbone.tile_queries == kByHeads) {
-    const std::string most = sizes_up_to(found->second.heads, world.layout.world, true).back();
+    const int groups = world.layout.world / world.layout.backbone.tp;
+    const std::string most = sizes_up_to(found->second.heads, groups, true).back();
     if (most != std::to_string(world.layout.backbone.sp))
       out.push_back(
           concat("backbone sp may rise to ", most, " (heads ", found->second.heads, "/", found->second.kv_heads, ")"));
   }
-  const auto shard = [&](const std::string& component, int ranks) {
-    if (ranks > 0 && ranks < world.layout.world)
-      out.push_back(concat(component, " shard may rise to ", world.layout.world));
+  const auto shard = [&](const std::string& component, const ComponentLayout& layout) {
+    const int groups = world.layout.world / layout.tp;
+    if (layout.shard > 0 && layout.shard < groups) out.push_back(concat(component, " shard may rise to ", groups));
   };
   for (const std::string& modality : job.model->modalities()) {
-    shard("encoders." + modality, world.layout.encoder(modality).shard);
-    shard("connectors." + modality, world.layout.connector(modality).shard);
+    shard("encoders." + modality, world.layout.encoder(modality));
+    shard("connectors." + modality, world.layout.connector(modality));
   }
-  shard("backbone", world.layout.backbone.shard);
+  shard("backbone", world.layout.backbone);
   return out;
 }
 

@@ -68,9 +68,12 @@ LoadedStep WorldBatch::of_rank(size_t step, int rank) const {
   LoadedStep out;
   out.plan = whole.plan;
   out.samples.resize(whole.contents.size());
+  // Also what its tensor group holds: in a real step members ask each other how many rows are supervised.
+  const int tp = whole.plan.layout.backbone.tp;
   const auto take = [&](int64_t sample, const std::vector<Piece>& pieces) {
     const auto s = static_cast<size_t>(sample);
-    if (std::none_of(pieces.begin(), pieces.end(), [&](const Piece& p) { return p.rank == rank && p.rows > 0; }))
+    if (std::none_of(pieces.begin(), pieces.end(),
+                     [&](const Piece& p) { return p.rank / tp == rank / tp && p.rows > 0; }))
       return;
     if (out.samples[s].tokens.empty()) out.samples[s] = samples[whole.contents[s]];
   };

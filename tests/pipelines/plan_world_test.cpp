@@ -291,6 +291,43 @@ TEST(PlanWorld, MemoryPerRankFallsWithTheWorld) {
   }
 }
 
+// What a rank keeps for the backward is its share of the lane's rows, however attention is divided; under tp, of what
+// lies between two split layers, too.
+TEST(PlanWorld, ActivationsFallWithTheRanksOfALane) {
+  constexpr const char* kLong = R"(
+name: long
+plugins: [PLUGINS]
+model:
+  encoders:
+    image: {plugin: vit, image_size: 28, patch: 14, width: 32, depth: 1, heads: 4}
+  connectors:
+    image: {plugin: mlp, hidden: 32}
+  backbone: {plugin: llama, width: 128, depth: 4, heads: 8, kv_heads: 8, ffn: 352, vocab: 512}
+data: {budget: 4096}
+train: {lr: 1e-3, batch: 8 samples, threads: 1}
+)";
+  const TempFolder folder;
+  const auto kept = [&](const std::string& backbone) {
+    DryCommunicator first(0, 8);
+    const Job job = make_dry_job(recipe_of(folder, kLong, "{backbone: " + backbone + "}"), {}, first);
+    return static_cast<double>(plan_world(job, synthetic_world_batch(job)).plan.kept);
+  };
+  const double one = kept("{sp: 1}");
+  for (const char* attention : {"ulysses", "ring", "mesh"}) {
+    for (const int sp : {2, 4, 8}) {
+      const double ratio = kept(concat("{sp: ", sp, ", attention: ", attention, "}")) * sp / one;
+      std::printf("%-8s sp %d: kept x sp / kept of one rank %.4f\n", attention, sp, ratio);
+      EXPECT_NEAR(ratio, 1, 0.05) << attention << " " << sp;
+    }
+  }
+  // A lane of one tensor group: its rows are spread as under sp, but gathered copies are not.
+  for (const int tp : {2, 4, 8}) {
+    const double ratio = kept(concat("{tp: ", tp, "}")) * tp / one;
+    std::printf("tp %d: kept x tp / kept of one rank %.4f\n", tp, ratio);
+    EXPECT_LT(ratio, 1.6);
+  }
+}
+
 TEST(PlanWorld, ALayoutThatDoesNotFitIsRefused) {
   const TempFolder folder;
   const auto plan = [&](int ranks, const std::string& parallel) {

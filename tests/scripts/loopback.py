@@ -229,6 +229,26 @@ class Ranks:
 class Loopback(Ranks, unittest.TestCase):
     flag, kind = "--loopback", "loopback"
 
+    def test_two_hundred_steps_with_dropout_are_those_of_one_rank(self):
+        settings = ("train.steps=200", "checkpoint.every=0")
+        layouts = {
+            "tensor": (2, ["parallel.backbone.tp=2", "parallel.encoders.image.tp=2"]),
+            "ring": (2, ["parallel.backbone={sp: 2, attention: ring}"]),
+            "tensor_rows": (4, ["parallel.backbone={tp: 2, sp: 2}", "parallel.encoders.image={tp: 2, sp: 2}"]),
+            "mesh": (4, ["parallel.backbone={sp: 4, attention: mesh, mesh_queries: 2}", "parallel.encoders.image.sp=4"]),
+        }
+        for precision, most in (("fp64", 1e-10), ("fp32", 2e-5)):
+            self.train("one" + precision, 1, *settings, f"train.precision={precision}")
+            wanted = [line["loss"] for line in metrics(self.path("one" + precision))]
+            self.assertEqual(len(wanted), 200)
+            self.assertLess(wanted[-1], 0.1 * wanted[0])  # it learns, so differences had every chance to grow
+            for run, (ranks, overrides) in layouts.items():
+                self.train(run + precision, ranks, *settings, f"train.precision={precision}", *overrides)
+                got = [line["loss"] for line in metrics(self.path(run + precision))]
+                worst = max(abs(a - b) for a, b in zip(got, wanted))
+                print(f"{precision} {run}: {worst:.2g}")
+                self.assertLessEqual(worst, most, f"{run} {precision}")
+
 
 if __name__ == "__main__":
     unittest.main()
