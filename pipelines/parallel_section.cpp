@@ -114,6 +114,7 @@ Schema parallel_schema() {
   s.choice(
       "reduce", "microbatch", {"microbatch", "step"},
       "when gradients of shared weights are reduced: after each microbatch, or once per step, which holds them whole");
+  s.boolean("across_machines", true, "may ranks that share rows or layers (sp, tp) lie on several machines?");
   const WorldOptions usual;
   s.number("timeout", usual.timeout, {1, kLongestWait}, "seconds that a rank waits for another one that is alive");
   s.number("lost_after", usual.patience, {1, kLongestWait},
@@ -157,6 +158,28 @@ WorldLayout read_layout(const Recipe& recipe, int world) {
   layout.backbone.sp = read_size(backbone, "sp", world, "the ranks of a lane are", layout.backbone.tp);
   layout.backbone.tile_queries = read_tile(backbone);
   return layout;
+}
+
+void check_machines(const Recipe& recipe, const WorldLayout& layout, int local_world) {
+  const ConfigValue* parallel = recipe.tree.find("parallel");
+  if (parallel == nullptr || !parallel->is_map() || layout.world == local_world) return;
+  if (parallel->get_bool("across_machines")) return;
+  const auto check = [&](const ConfigValue& section, const char* key, const std::string& whose, int ranks) {
+    LOOM_CHECK_USER(local_world % ranks == 0, said_at(section.at(key)), whose, " ", ranks,
+                    " ranks, which do not lie within machines of ", local_world,
+                    " as parallel.across_machines: false asks; expected one of ", join(divisors(local_world), ", "));
+  };
+  for (const char* group : {"encoders", "connectors"}) {
+    for (const auto& [modality, layouts] : group[0] == 'e' ? layout.encoders : layout.connectors) {
+      const ConfigValue& section = *component_section(parallel, group, modality);
+      check(section, "tp", "its layers are shared by", layouts.tp);
+      // Items go to whichever ranks have least to do.
+      LOOM_CHECK_USER(layouts.sp == 1, said_at(section.at("sp")), "an item may lie on any ", layouts.sp, " of ",
+                      layout.world, " ranks, and machines have ", local_world,
+                      "; parallel.across_machines: false asks for 1");
+    }
+  }
+  check(parallel->at("backbone"), layout.backbone.sp > 1 ? "sp" : "tp", "a lane (sp x tp) is", layout.lane_ranks());
 }
 
 WorldOptions read_world_options(const Recipe& recipe) {

@@ -47,7 +47,7 @@ int train_in_world(const TrainFlags& flags, const RankPlace& place) {
   std::vector<Fact> facts;
   {
     const Job job = read_job(flags.recipe_file(), flags.overrides);
-    read_layout(job.recipe, place.world);
+    check_machines(job.recipe, read_layout(job.recipe, place.world), place.local_world);
     at::set_num_threads(threads_per_rank(job.recipe, place.local_world));
     options = read_world_options(job.recipe);
     facts = {{"program", concat("omniloom ", kVersion, "\n", plugin_lines(job))},

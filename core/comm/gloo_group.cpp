@@ -9,6 +9,7 @@
 
 #include <climits>
 #include <cstdlib>
+#include <mutex>
 #include <thread>
 
 #include "core/base/error.h"
@@ -205,8 +206,11 @@ std::vector<std::string> meet(Store& store, const RankPlace& place, double secon
 
 std::unique_ptr<Communicator> join_world(const RankPlace& place, const WorldOptions& options) {
   LOOM_CHECK(place.world > 1, "a world of ", place.world, " rank needs no meeting");
-  // Its lines show stacks where a peer merely ended; what matters is told by us.
-  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
+  // LibTorch's lines show stacks where a peer merely ended; what matters is told by us.
+  static std::once_flag quiet;
+  std::call_once(quiet, [] {
+    if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
+  });
   auto meeting = std::make_shared<Meeting>();
   meeting->place = place;
   meeting->store = open_store(place, options.arrival);

@@ -186,8 +186,9 @@ struct Neighbors::State {
         copy_one(lock);
         continue;
       }
+      const int milliseconds = stopping ? 10 : -1;
       lock.unlock();
-      wait_for_notes(stopping ? 10 : -1);
+      wait_for_notes(milliseconds);
     }
   }
 };

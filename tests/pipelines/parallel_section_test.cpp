@@ -82,6 +82,28 @@ TEST(ParallelSection, SizesMustDivideTheRanks) {
   EXPECT_EQ(refusal(recipe_of({{"backbone", sizes(2, 2)}}), 6), "");
 }
 
+TEST(ParallelSection, SharedRowsStayWithinMachinesWhereTheRecipeSaysSo) {
+  const auto words = [&](ConfigValue backbone, ConfigValue encoder, bool across, int local_world) {
+    const Recipe recipe = recipe_of({{"backbone", std::move(backbone)},
+                                     {"encoders", ConfigValue::map({{"image", std::move(encoder)}})},
+                                     {"across_machines", ConfigValue::boolean(across)}});
+    try {
+      check_machines(recipe, read_layout(recipe, 8), local_world);
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(words(sizes(4, 0), sizes(1, 0), true, 2), "");
+  EXPECT_EQ(words(sizes(4, 0), sizes(1, 0), false, 4), "");
+  EXPECT_EQ(words(sizes(8, 0), sizes(8, 0), false, 8), "");  // one machine
+  EXPECT_EQ(words(sizes(4, 0), sizes(1, 0), false, 2),
+            "recipe.yaml:9:5: parallel.backbone.sp: a lane (sp x tp) is 4 ranks, which do not lie within machines of 2 "
+            "as parallel.across_machines: false asks; expected one of 1, 2");
+  EXPECT_NE(words(sizes(1, 0), sizes(2, 0), false, 4).find("parallel.encoders.image.sp: an item may lie on any 2 of 8"),
+            std::string::npos);
+}
+
 // A backbone of which the given unit mixes whole samples.
 std::shared_ptr<BoundComponent> backbone_with(Mixes mixes) {
   Declarations declarations;

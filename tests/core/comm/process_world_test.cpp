@@ -60,6 +60,7 @@ TEST(ProcessWorld, ASendMayEndBeforeItsReceiverCame) {
 
 TEST(ProcessWorld, ARankThatFailsIsQuotedByAll) {
   const auto errors = run_gloo(3, hasty(), [](Communicator& comm) {
+    comm.barrier("all are connected", world_group(3));
     if (comm.rank() == 2) {
       comm.fail("the roof is leaking");
       throw UserError("the roof is leaking");
