@@ -26,9 +26,9 @@ Tensor Linear::columns(const Tensor& x_TI, UnitContext& ctx) const {
 
 Tensor Linear::summed(const Tensor& residual_TO, UnitContext& ctx, const Product& product) const {
   if (split_ != Split::row || ctx.tensor_ranks() == 1) return product(bias(ctx), residual_TO);
-  if (fault(Fault::bias_per_member)) return ctx.sum_rows(product(bias(ctx), {}), partition_);
-  Tensor y = ctx.sum_rows(product({}, {}), partition_);
-  if (bias_.declared()) y = y + ctx[bias_];
+  const bool each = fault(Fault::bias_per_member);
+  Tensor y = ctx.sum_rows(product(each ? bias(ctx) : Weight(), {}), partition_);
+  if (bias_.declared() && !each) y = y + ctx[bias_];
   return residual_TO.defined() ? residual_TO + y : y;
 }
 

@@ -27,10 +27,14 @@ std::vector<Combination> crossed(const std::vector<Factor>& factors) {
   uint64_t next = 0;
   std::function<void(Combination, size_t)> extend = [&](Combination c, size_t depth) {
     if (depth == across.size()) {
-      for (size_t f = 0; f < factors.size(); ++f) {
-        if (c[f] < 0) c[f] = static_cast<int>(random.below(factors[f].levels.size(), next++));
-      }
-      out.push_back(c);
+      Combination drawn;
+      do {
+        drawn = c;
+        for (size_t f = 0; f < factors.size(); ++f) {
+          if (drawn[f] < 0) drawn[f] = static_cast<int>(random.below(factors[f].levels.size(), next++));
+        }
+      } while (!parity_allowed(drawn));
+      out.push_back(std::move(drawn));
       return;
     }
     for (int level = 0; level < static_cast<int>(factors[across[depth]].levels.size()); ++level) {
