@@ -76,6 +76,20 @@ std::vector<PlanUnits> units_of(const StepMeter& meter) {
 
 int64_t bytes(const Tensor& tensor) { return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0; }
 
+// Of the copy that is written while training goes on: copies of the weights share the writing, and parts that tensor
+// parallelism splits have fewer copies than what it does not.
+int64_t snapshot_of(const BoundComponent& component, const PlanRow& row) {
+  int64_t weights = 0;
+  double written = 0;
+  for (const auto& buffer : component.buffers()) {
+    weights += bytes(buffer->master());
+    written += static_cast<double>(bytes(buffer->master())) / buffer->copies();
+  }
+  if (weights == 0) return 0;
+  return static_cast<int64_t>(static_cast<double>(row.weights + row.optimizer) *
+                              (written / static_cast<double>(weights)));
+}
+
 PlanRow row_of(BoundComponent& component, int64_t all_state, int64_t all_trainable) {
   PlanRow row;
   row.component = component.name();
@@ -144,8 +158,7 @@ TrainingPlan DryRun::memory() {
     row.activations = std::max<int64_t>(row.activations, 0);
     plan.weights += row.weights;
     plan.gradients += row.gradients;
-    if (job.recipe.checkpoint().get_bool("async") && !component->buffers().empty())
-      plan.snapshot += (row.weights + row.optimizer) / component->buffers().front()->copies();
+    if (job.recipe.checkpoint().get_bool("async")) plan.snapshot += snapshot_of(*component, row);
     plan.rows.push_back(std::move(row));
   }
   for (const auto& [name, kept] : peak.kept) plan.kept += kept;

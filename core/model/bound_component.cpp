@@ -45,6 +45,25 @@ void fill(Scalar* out, int64_t first, int64_t n, const Init& init, const Philox&
   });
 }
 
+// Dense, in order of rows.
+std::vector<int64_t> strides_of(const std::vector<int64_t>& shape) {
+  std::vector<int64_t> out(shape.size(), 1);
+  for (size_t d = shape.size(); d-- > 1;) out[d - 1] = out[d] * shape[d];
+  return out;
+}
+
+// The member's part of a split parameter.
+void take_part(BufferEntry& entry, const ParamDecl& decl, const TensorGroup& member) {
+  entry.parts = split_boxes(decl, member);
+  entry.cut = decl.split == Split::row ? 1 : 0;
+  const auto cut = static_cast<size_t>(entry.cut);
+  entry.shape[cut] = entry.numel = 0;
+  for (const Box& part : entry.parts) {
+    entry.shape[cut] += part.size[cut];
+    entry.numel += part.numel();
+  }
+}
+
 }  // namespace
 
 // Autograd may call from a thread of its own, so all that it needs hangs on the component.
@@ -119,9 +138,10 @@ void BoundComponent::check_groups() {
                            tp > 1 ? concat(" (", world, " with tp ", tp, ")") : "", "; the number must divide ",
                            tp > 1 ? "them" : "the world"));
   }
-  const SplitLimit limit = tp > 1 ? split_limit(declarations_) : SplitLimit{};
-  if (tp > 1 && limit.ranks == 0) throw UserError(concat(name(), ": no layer of it is split; tp must be 1"));
-  if (tp > limit.ranks && tp > 1) {
+  if (tp == 1) return;
+  const SplitLimit limit = split_limit(declarations_);
+  if (limit.ranks == 0) throw UserError(concat(name(), ": no layer of it is split; tp must be 1"));
+  if (tp > limit.ranks) {
     throw UserError(
         concat(name(), ": tp ", tp, " leaves ranks without a part of ", limit.param, "; at most ", limit.ranks));
   }
@@ -148,14 +168,7 @@ BufferEntry BoundComponent::entry_of(size_t param) const {
   BufferEntry out{
       static_cast<int>(param), decl.name,       decl.shape, 0, decl.numel(), decl.decay, decl.adopted, decl.shape,
       whole_box(decl.shape),   decl.shard_block};
-  if (!is_split(param)) return out;
-  out.parts = split_boxes(decl, tensor_);
-  out.cut = decl.split == Split::row ? 1 : 0;
-  int64_t& size = out.shape[static_cast<size_t>(out.cut)];
-  size = 0;
-  for (const Box& part : out.parts) size += part.size[static_cast<size_t>(out.cut)];
-  out.numel = 1;
-  for (const int64_t n : out.shape) out.numel *= n;
+  if (is_split(param)) take_part(out, decl, tensor_);
   return out;
 }
 
@@ -192,26 +205,19 @@ void BoundComponent::hold_whole() {
   for (size_t p = 0; p < places_.size(); ++p) {
     if (!is_split(p)) continue;
     const ParamDecl& decl = declarations_.params[p];
-    const Box all = whole_box(decl.shape);
     Layout source{decl.shape, {}}, destination{decl.shape, {}};
-    const auto strides = [](const std::vector<int64_t>& shape) {
-      std::vector<int64_t> out(shape.size(), 1);
-      for (size_t d = shape.size(); d-- > 1;) out[d - 1] = out[d] * shape[d];
-      return out;
-    };
     for (int member = 0; member < tensor_.ranks; ++member) {
-      const TensorGroup theirs{tensor_.ranks, member};
-      const size_t cut = decl.split == Split::row ? 1 : 0;
-      std::vector<int64_t> shape = decl.shape;
-      shape[cut] = 0;
-      const std::vector<Box> parts = split_boxes(decl, theirs);
-      for (const Box& part : parts) shape[cut] += part.size[cut];
+      BufferEntry theirs;
+      theirs.shape = decl.shape;
+      take_part(theirs, decl, {tensor_.ranks, member});
+      const std::vector<int64_t> strides = strides_of(theirs.shape);
+      const auto cut = static_cast<size_t>(theirs.cut);
       int64_t at = 0;
-      for (const Box& part : parts) {
-        source.boxes.push_back({first + member, part, at * strides(shape)[cut], strides(shape)});
-        at += part.size[cut];
+      for (const Box& part : theirs.parts) {
+        source.boxes.push_back({first + member, part, at, strides});
+        at += part.size[cut] * strides[cut];
       }
-      destination.boxes.push_back({first + member, all, 0, strides(decl.shape)});
+      destination.boxes.push_back({first + member, whole_box(decl.shape), 0, strides_of(decl.shape)});
     }
     const Route route = route_of(plan_transfers(source, destination), comm_->rank());
     whole[p] = at::empty(decl.shape, bound_[p].options());

@@ -11,7 +11,7 @@
 #include "core/base/upload.h"
 #include "core/comm/communicator.h"
 #include "core/nn/context.h"
-#include "core/nn/differentiable.h"
+#include "core/nn/moved_rows.h"
 #include "core/reshard/rows.h"
 
 namespace loom {
@@ -50,13 +50,7 @@ Tensor UnitContext::moved(const char* service, const Route& route, const Tensor&
     values = redistribute_rows(*state_.comm, what(service), route, source, rows);
     if (state_.kept != nullptr) state_.kept->moved.push_back(values);
   }
-  Communicator* comm = state_.comm;
-  const int64_t source_rows = source.size(0);
-  return differentiable(
-      values.detach(), {source}, {},
-      [comm, route, source_rows, name = what(service) + " gradient"](const BackwardCall& call) {
-        return std::vector<Tensor>{redistribute_rows_adjoint(*comm, name, route, call.grad, source_rows)};
-      });
+  return moved_rows(*state_.comm, what(service) + " gradient", route, Way::along, values, source);
 }
 
 Tensor UnitContext::halo(const Tensor& x, int64_t before, int64_t after, int64_t stride, std::string_view partition) {

@@ -7,10 +7,9 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/base/faults.h"
 #include "core/comm/communicator.h"
 #include "core/nn/context.h"
-#include "core/nn/differentiable.h"
+#include "core/nn/moved_rows.h"
 #include "core/reshard/rows.h"
 
 namespace loom {
@@ -142,16 +141,8 @@ Tensor UnitContext::remember(const Tensor& x, std::string_view partition, Tensor
 }
 
 Tensor UnitContext::gather_along(const Tensor& x, const Route& route, int64_t rows) {
-  Communicator* comm = state_.comm;
-  const Tensor source = x.contiguous();
-  const Tensor values = redistribute_rows(*comm, what("tp rows"), route, source.detach(), rows);
-  Route back = route;
-  if (fault(Fault::gradient_of_own_rows)) back.sends = back.receives = {};
-  return differentiable(
-      values, {source}, {},
-      [comm, route = std::move(back), own = source.size(0), name = what("tp rows gradient")](const BackwardCall& call) {
-        return std::vector<Tensor>{redistribute_rows_adjoint(*comm, name, route, call.grad.contiguous(), own)};
-      });
+  const Tensor values = redistribute_rows(*state_.comm, what("tp rows"), route, x, rows);
+  return moved_rows(*state_.comm, what("tp rows gradient"), route, Way::along, values, x);
 }
 
 std::vector<int> UnitContext::tensor_group() const {
@@ -193,13 +184,8 @@ Tensor UnitContext::gather_rows(const Tensor& x, const CountedRows& rows) {
 }
 
 Tensor UnitContext::own_rows(const Tensor& x, const CountedRows& rows) {
-  Communicator* comm = state_.comm;
-  const Tensor values = x.detach().narrow(0, rows.begin, rows.own).clone();
-  return differentiable(
-      values, {x}, {},
-      [comm, route = rows.route, all = rows.all, name = what("tp row gradients")](const BackwardCall& call) {
-        return std::vector<Tensor>{redistribute_rows(*comm, name, *route, call.grad.contiguous(), all)};
-      });
+  return moved_rows(*state_.comm, what("tp row gradients"), *rows.route, Way::back,
+                    x.detach().narrow(0, rows.begin, rows.own).clone(), x);
 }
 
 Tensor UnitContext::sum_rows(const Tensor& partial, std::string_view partition) {
@@ -210,22 +196,14 @@ Tensor UnitContext::sum_rows(const Tensor& partial, std::string_view partition) 
     throw PluginError(concat("a row split layer makes ", partial.sizes(), ", but its tensor group has ", all,
                              " rows of partition '", partition, "'"));
   }
-  const bool reuses = state_.kept != nullptr && state_.recomputing;
-  const Tensor source = partial.contiguous();
   Tensor values;
-  if (reuses) {
+  if (state_.kept != nullptr && state_.recomputing) {
     values = next(state_.kept->moved, next_kept_moved_);
   } else {
-    values = redistribute_rows_adjoint(*state_.comm, what("tp sums"), group_rows.route, source.detach(),
-                                       group_rows.own_rows);
+    values = redistribute_rows_adjoint(*state_.comm, what("tp sums"), group_rows.route, partial, group_rows.own_rows);
     if (state_.kept != nullptr) state_.kept->moved.push_back(values);
   }
-  Communicator* comm = state_.comm;
-  return differentiable(
-      values.detach(), {source}, {},
-      [comm, route = group_rows.route, all, name = what("tp sums gradient")](const BackwardCall& call) {
-        return std::vector<Tensor>{redistribute_rows(*comm, name, route, call.grad.contiguous(), all)};
-      });
+  return moved_rows(*state_.comm, what("tp sums gradient"), group_rows.route, Way::back, values, partial);
 }
 
 }  // namespace loom

@@ -242,17 +242,24 @@ PlanFacts facts_of(const StepPlan& plan) {
   std::map<std::string, bool> split;
   for (const MicrobatchPlan& microbatch : plan.microbatches) {
     std::map<int64_t, std::vector<Piece>> homes;
-    std::vector<std::vector<bool>> busy{std::vector<bool>(static_cast<size_t>(plan.layout.world), false)};
+    const std::vector<bool> nobody(static_cast<size_t>(plan.layout.world), false);
+    std::vector<std::vector<bool>> busy{nobody}, busy_groups{nobody};
+    const auto work_on = [&](const Piece& piece, int tp) {
+      busy.back()[static_cast<size_t>(piece.rank)] = true;
+      for (int member = 0; member < tp; ++member)
+        busy_groups.back()[static_cast<size_t>(piece.rank / tp * tp + member)] = true;
+    };
     for (const PlacedSample& placed : microbatch.samples) {
       facts.splits_samples = facts.splits_samples || several(placed.pieces);
       facts.splits_over_groups = facts.splits_over_groups || over_groups(placed.pieces, plan.layout.backbone.tp);
       homes[placed.sample] = placed.pieces;
       for (const Piece& p : placed.pieces) {
-        if (p.rows > 0) busy.front()[static_cast<size_t>(p.rank)] = true;
+        if (p.rows > 0) work_on(p, plan.layout.backbone.tp);
       }
     }
     for (const auto& [modality, items] : microbatch.items) {
-      busy.emplace_back(static_cast<size_t>(plan.layout.world), false);
+      busy.push_back(nobody);
+      busy_groups.push_back(nobody);
       for (const PlacedItem& placed : items) {
         if (several(placed.pieces)) split[modality] = true;
         facts.splits_over_groups =
@@ -260,15 +267,19 @@ PlanFacts facts_of(const StepPlan& plan) {
         const int home = first_rank(homes[placed.sample]);
         for (const Piece& p : placed.pieces) {
           if (p.rows == 0) continue;
-          busy.back()[static_cast<size_t>(p.rank)] = true;
+          work_on(p, plan.layout.encoder(modality).tp);
           facts.moves_embeddings = facts.moves_embeddings || p.rank != home;
         }
       }
     }
-    for (const std::vector<bool>& ranks : busy) {
-      const auto count = std::count(ranks.begin(), ranks.end(), true);
-      facts.idle_ranks = facts.idle_ranks || (count > 0 && count < plan.layout.world);
-    }
+    const auto some_idle = [&](const std::vector<std::vector<bool>>& of) {
+      return std::any_of(of.begin(), of.end(), [&](const std::vector<bool>& ranks) {
+        const auto count = std::count(ranks.begin(), ranks.end(), true);
+        return count > 0 && count < plan.layout.world;
+      });
+    };
+    facts.idle_ranks = facts.idle_ranks || some_idle(busy);
+    facts.idle_groups = facts.idle_groups || some_idle(busy_groups);
     facts.microbatch_without_items = facts.microbatch_without_items || microbatch.items.empty();
     facts.microbatch_without_rows = facts.microbatch_without_rows || microbatch.samples.empty();
   }

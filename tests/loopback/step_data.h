@@ -58,6 +58,7 @@ StepPlan single_plan(const std::vector<PreparedSample>& samples, int64_t step);
 // What a plan exercises.
 struct PlanFacts {
   bool splits_samples = false, idle_ranks = false, moves_embeddings = false;
+  bool idle_groups = false;         // all ranks of a tensor group have no rows
   bool splits_over_groups = false;  // something lies on several tensor groups, which attend to it together
   bool microbatch_without_items = false, microbatch_without_rows = false;
   std::vector<std::string> splits_items{};  // modalities
