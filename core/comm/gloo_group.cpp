@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <climits>
+#include <csignal>
 #include <cstdlib>
 #include <mutex>
 #include <thread>
@@ -206,10 +207,13 @@ std::vector<std::string> meet(Store& store, const RankPlace& place, double secon
 
 std::unique_ptr<Communicator> join_world(const RankPlace& place, const WorldOptions& options) {
   LOOM_CHECK(place.world > 1, "a world of ", place.world, " rank needs no meeting");
-  // LibTorch's lines show stacks where a peer merely ended; what matters is told by us.
   static std::once_flag quiet;
   std::call_once(quiet, [] {
+    // LibTorch's lines show stacks where a peer merely ended; what matters is told by us.
     if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
+    // The store's server writes to sockets whose peers may have left; the signal would end this rank, too.
+    struct sigaction now {};
+    if (::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
   });
   auto meeting = std::make_shared<Meeting>();
   meeting->place = place;

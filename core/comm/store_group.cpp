@@ -4,11 +4,15 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/base/error_words.h"
 
 namespace loom {
 namespace {
+
+constexpr double kOwnServer = 60;  // seconds
 
 std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
@@ -20,7 +24,9 @@ class TcpStore final : public Store {
     options.port = static_cast<uint16_t>(place.port);
     options.isServer = server;
     options.waitWorkers = false;
-    options.timeout = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+    // The server answers itself; only a machine that stands still makes that last.
+    const double patience = server ? std::max(seconds, kOwnServer) : seconds;
+    options.timeout = std::chrono::milliseconds(static_cast<int64_t>(patience * 1000));
     tcp_ = c10::make_intrusive<c10d::TCPStore>(place.address, options);
     keys_ = tcp_;
     if (!place.store_prefix.empty()) keys_ = c10::make_intrusive<c10d::PrefixStore>(place.store_prefix, tcp_);
