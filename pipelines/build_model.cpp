@@ -3,7 +3,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "core/base/error.h"
-#include "pipelines/parallel_section.h"
+#include "pipelines/layout_checks.h"
 
 namespace loom {
 namespace {
@@ -35,18 +35,33 @@ struct Builder {
   const PluginLoader& plugins;
   const BuildOptions& build_options;
 
-  BindOptions options(const std::string& origin, const ComponentLayout& layout) const {
+  // In a dry run nothing is measured; it takes what sends least.
+  int tile_queries(const ComponentLayout& layout, const AttentionHeads& heads, at::ScalarType type) const {
+    if (layout.tile_queries != kLeastTime) return layout.tile_queries;
+    if (!build_options.tiles.has_value() || heads.heads == 0) return kLeastTraffic;
+    TileWork work;
+    work.members = layout.sp;
+    work.rows = recipe.data().get_int("budget");
+    work.heads = heads.heads;
+    work.kv_heads = heads.kv_heads;
+    work.head_dim = heads.head_dim;
+    work.element_bytes = static_cast<int64_t>(c10::elementSize(type));
+    return least_time(work, *build_options.tiles);
+  }
+
+  BindOptions options(const std::string& origin, const ComponentLayout& layout,
+                      const Declarations& declarations) const {
     BindOptions out;
     const std::string& precision = recipe.train().get_string("precision");
     out.master = precision == "fp64" ? at::kDouble : at::kFloat;
-    out.compute = precision == "fp64" ? at::kDouble : precision == "bf16" ? at::kBFloat16 : at::kFloat;
+    out.compute = compute_type(precision);
     out.recompute = build_options.recompute.value_or(recipe.train().get_bool("recompute"));
     out.frozen = recipe.frozen;
     out.origin = origin;
     out.comm = build_options.comm;
     out.device = build_options.device;
     out.shard = layout.shard;
-    out.tile_queries = layout.tile_queries;
+    out.tile_queries = tile_queries(layout, declarations.attention, out.compute);
     out.tp = layout.tp;
     if (const ConfigValue* parallel = recipe.tree.find("parallel"); parallel != nullptr && parallel->is_map()) {
       out.keep_weights = parallel->get_string("gather") == "step";
@@ -66,12 +81,18 @@ struct Builder {
     const Declarer d(declarations);
     const std::function<std::shared_ptr<Type>()> construct = [&] { return make(*component.spec, d); };
     std::shared_ptr<Type> made = guarded(component, origin, construct);
-    check_tensor_split(recipe, *component.spec, layout, declarations);
-    return {std::make_shared<BoundComponent>(made, std::move(declarations), options(origin, layout)), made};
+    check_component(recipe, *component.spec, layout, build_options.layout.world, declarations, origin);
+    const BindOptions bound = options(origin, layout, declarations);
+    return {std::make_shared<BoundComponent>(made, std::move(declarations), bound), made};
   }
 };
 
 }  // namespace
+
+at::ScalarType compute_type(const std::string& precision) {
+  if (precision == "bf16") return at::kBFloat16;
+  return precision == "fp64" ? at::kDouble : at::kFloat;
+}
 
 std::unique_ptr<MultimodalModel> build_model(const Recipe& recipe, int64_t vocab, const PluginLoader& plugins,
                                              const BuildOptions& options) {
@@ -82,7 +103,6 @@ std::unique_ptr<MultimodalModel> build_model(const Recipe& recipe, int64_t vocab
       builder.build<Backbone>(recipe.backbone, layout.backbone, [&](const ComponentSpec& spec, const Declarer& d) {
         return spec.backbone(recipe.backbone.config, BackboneArgs{vocab}, d);
       });
-  check_splits(recipe, layout, *bound);
   parts.backbone = bound;
   for (const auto& [modality, component] : recipe.encoders) {
     const auto [encoder_bound, encoder] = builder.build<Encoder>(

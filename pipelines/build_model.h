@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "core/model/multimodal_model.h"
+#include "core/nn/tile_times.h"
 #include "core/step/world_layout.h"
 #include "pipelines/recipe.h"
 
@@ -14,7 +15,11 @@ struct BuildOptions {
   WorldLayout layout{};
   c10::Device device = c10::Device(c10::DeviceType::CPU);  // Meta = tensors without memory, for a dry run
   std::optional<bool> recompute{};                         // instead of the recipe's train.recompute
+  std::optional<TileTimes> tiles{};                        // of these ranks, where a layout asks for what takes least
 };
+
+// Of weights and activations in a pass, by the word of train.precision.
+at::ScalarType compute_type(const std::string& precision);
 
 // `vocab` is what the tokenizer needs. Weights are initialised from train.seed. On several ranks each builds its own
 // model, whose weights are shared as the layout says.

@@ -1,6 +1,7 @@
 #include "pipelines/job.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <mutex>
 #include <string_view>
@@ -10,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/log.h"
 #include "core/base/text.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/parts.h"
@@ -54,15 +56,31 @@ ConfigValue tokenizer_of(const Recipe& recipe) {
 }
 
 // `comm` is null for one rank.
-void construct(Job& job, Communicator* comm) {
+void construct(Job& job, Communicator* comm, std::optional<TileTimes> tiles = std::nullopt) {
   const ConfigValue tokenizer = tokenizer_of(job.recipe);
   job.tokenizer = make_tokenizer(tokenizer);
   if (tokenizer.as_string().ends_with(".json")) job.tokenizer_file = tokenizer.as_string();
   job.model = build_model(job.recipe, job.tokenizer->vocab_size(), *job.plugins,
-                          {.comm = comm, .layout = job.layout, .device = job.device});
+                          {.comm = comm, .layout = job.layout, .device = job.device, .tiles = tiles});
+  job.layout.backbone.tile_queries = job.model->parts().backbone->options().tile_queries;
+  for (auto& [modality, layout] : job.layout.encoders)
+    layout.tile_queries = job.model->parts().encoders.at(modality)->options().tile_queries;
   job.preparer = make_preparer(job);
   if (comm == nullptr || comm->rank() == 0)
     job.pool = std::make_unique<ThreadPool>(static_cast<int>(job.recipe.data().get_int("workers")), behind_compute);
+}
+
+// Nothing where no layout asks.
+std::optional<TileTimes> measured_tiles(const Job& job, Communicator& comm) {
+  const auto asks = [](const ComponentLayout& layout) { return layout.tile_queries == kLeastTime && layout.sp > 1; };
+  bool asked = asks(job.layout.backbone);
+  for (const auto& [modality, layout] : job.layout.encoders) asked = asked || asks(layout);
+  if (!asked) return std::nullopt;
+  const TileTimes times = measure_tiles(comm, compute_type(job.recipe.train().get_string("precision")), job.device);
+  if (comm.rank() == 0)
+    log_info("measured ", std::lround(1e6 * times.message), " us a message, ", human_bytes(1 / times.byte),
+             "/s, attention ", human_count(1 / times.operation), " operations/s");
+  return times;
 }
 
 }  // namespace
@@ -105,7 +123,7 @@ Job make_dry_job(const std::string& recipe_file, const std::vector<std::string>&
 Job make_job(const std::string& recipe_file, const std::vector<std::string>& overrides, Communicator& comm,
              const RankPlace& place) {
   static std::mutex one_at_a_time;
-  const std::lock_guard<std::mutex> turn(one_at_a_time);
+  std::unique_lock<std::mutex> turn(one_at_a_time);
   Job job = read_job(recipe_file, overrides);
   job.layout = read_layout(job.recipe, comm.world());
   job.place = place;
@@ -113,7 +131,14 @@ Job make_job(const std::string& recipe_file, const std::vector<std::string>& ove
   job.threads = threads_per_rank(job.recipe, std::max(threads_here, place.local_world));
   if (threads_here == 1) at::set_num_threads(job.threads);  // of several, each thread has been given its own number
   job.device = choose_device(job.recipe, threads_here, place.local_rank);
-  construct(job, comm.world() == 1 ? nullptr : &comm);
+  if (comm.world() == 1) {
+    construct(job, nullptr);
+    return job;
+  }
+  turn.unlock();  // all together
+  const std::optional<TileTimes> tiles = measured_tiles(job, comm);
+  turn.lock();
+  construct(job, &comm, tiles);
   return job;
 }
 

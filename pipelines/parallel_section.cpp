@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/data/source.h"
+#include "pipelines/layout_checks.h"
 
 namespace loom {
 namespace {
@@ -28,7 +29,9 @@ void add_attention(Schema& s) {
       "of rows that several ranks share: each rank some heads of all rows, or its rows and keys that pass by, or a "
       "mesh of both");
   s.integer("mesh_queries", 0, {0, kMostRanks},
-            "attention mesh: ranks whose queries a rank works on; 0 = what sends least");
+            "attention mesh: ranks whose queries a rank works on; 0 = as mesh_choice says");
+  s.choice("mesh_choice", "traffic", {"traffic", "measured"},
+           "attention mesh: what sends least, or what takes least by times that are measured when the run starts");
 }
 
 // See ComponentLayout::tile_queries.
@@ -37,20 +40,15 @@ int read_tile(const ConfigValue& section) {
   const int64_t queries = section.get_int("mesh_queries");
   LOOM_CHECK_USER(queries == 0 || attention == "mesh", said_at(section.at("mesh_queries")),
                   "it belongs to attention: ", "mesh, not to ", attention);
+  const bool measured = section.get_string("mesh_choice") == "measured";
+  LOOM_CHECK_USER(!measured || (attention == "mesh" && queries == 0), said_at(section.at("mesh_choice")),
+                  "measured is for attention: mesh with mesh_queries: 0");
   if (attention == "ulysses") return kByHeads;
   if (attention == "ring") return 1;
-  return queries == 0 ? kLeastTraffic : static_cast<int>(queries);
+  return queries > 0 ? static_cast<int>(queries) : measured ? kLeastTime : kLeastTraffic;
 }
 
 std::string ranks_text(int world) { return concat(world, world == 1 ? " rank" : " ranks"); }
-
-std::vector<std::string> divisors(int world) {
-  std::vector<std::string> out;
-  for (int d = 1; d <= world; ++d) {
-    if (world % d == 0) out.push_back(std::to_string(d));
-  }
-  return out;
-}
 
 // A size that must divide the number of ranks, or of groups of `tp` ranks.
 int read_size(const ConfigValue& section, const char* key, int world, const char* words, int tp = 1) {
@@ -58,7 +56,7 @@ int read_size(const ConfigValue& section, const char* key, int world, const char
   const int64_t size = value.as_int();
   const std::string units = tp == 1 ? ranks_text(world) : concat(world / tp, " groups of ", tp, " ranks (tp)");
   LOOM_CHECK_USER(size == 0 || world / tp % size == 0, said_at(value), words, " ", size, ", which does not divide the ",
-                  units, " of this run; expected one of ", join(divisors(world / tp), ", "));
+                  units, " of this run; expected one of ", join(divisors(world / tp, world), ", "));
   return static_cast<int>(size);
 }
 
@@ -75,9 +73,9 @@ const ConfigValue* component_section(const ConfigValue* parallel, const char* gr
 
 std::string attention_text(const ComponentLayout& layout) {
   if (layout.tile_queries == kByHeads) return "";
-  return layout.tile_queries == 1               ? " ring"
-         : layout.tile_queries == kLeastTraffic ? " mesh"
-                                                : concat(" mesh of ", layout.tile_queries);
+  return layout.tile_queries == 1  ? " ring"
+         : layout.tile_queries < 0 ? " mesh"
+                                   : concat(" mesh of ", layout.tile_queries);
 }
 
 std::string weights_text(const ComponentLayout& layout, int ranks_of_all) {
@@ -160,28 +158,6 @@ WorldLayout read_layout(const Recipe& recipe, int world) {
   return layout;
 }
 
-void check_machines(const Recipe& recipe, const WorldLayout& layout, int local_world) {
-  const ConfigValue* parallel = recipe.tree.find("parallel");
-  if (parallel == nullptr || !parallel->is_map() || layout.world == local_world) return;
-  if (parallel->get_bool("across_machines")) return;
-  const auto check = [&](const ConfigValue& section, const char* key, const std::string& whose, int ranks) {
-    LOOM_CHECK_USER(local_world % ranks == 0, said_at(section.at(key)), whose, " ", ranks,
-                    " ranks, which do not lie within machines of ", local_world,
-                    " as parallel.across_machines: false asks; expected one of ", join(divisors(local_world), ", "));
-  };
-  for (const char* group : {"encoders", "connectors"}) {
-    for (const auto& [modality, layouts] : group[0] == 'e' ? layout.encoders : layout.connectors) {
-      const ConfigValue& section = *component_section(parallel, group, modality);
-      check(section, "tp", "its layers are shared by", layouts.tp);
-      // Items go to whichever ranks have least to do.
-      LOOM_CHECK_USER(layouts.sp == 1, said_at(section.at("sp")), "an item may lie on any ", layouts.sp, " of ",
-                      layout.world, " ranks, and machines have ", local_world,
-                      "; parallel.across_machines: false asks for 1");
-    }
-  }
-  check(parallel->at("backbone"), layout.backbone.sp > 1 ? "sp" : "tp", "a lane (sp x tp) is", layout.lane_ranks());
-}
-
 WorldOptions read_world_options(const Recipe& recipe) {
   WorldOptions options;
   const ConfigValue* parallel = recipe.tree.find("parallel");
@@ -190,34 +166,6 @@ WorldOptions read_world_options(const Recipe& recipe) {
   options.patience = parallel->get_number("lost_after");
   options.share_memory = parallel->get_string("neighbors") == "memory";
   return options;
-}
-
-void check_splits(const Recipe& recipe, const WorldLayout& layout, const BoundComponent& backbone) {
-  if (layout.backbone.sp == 1) return;
-  for (const UnitDecl& unit : backbone.declarations().units) {
-    if (unit.mixes != Mixes::whole) continue;
-    const ConfigValue& sp = recipe.tree.at("parallel").at("backbone").at("sp");
-    throw UserError(concat(said_at(sp), "the ranks of a lane are ", layout.backbone.sp, ", but unit ",
-                           quote_text(unit.name), " of ", backbone.name(), " (", backbone.options().origin,
-                           ") mixes a whole sample and cannot be split; expected 1"));
-  }
-}
-
-void check_tensor_split(const Recipe& recipe, const ComponentSpec& spec, const ComponentLayout& layout,
-                        const Declarations& declarations) {
-  if (layout.tp == 1) return;
-  const std::string& name = declarations.component;
-  const size_t dot = name.find('.');
-  const ConfigValue& parallel = recipe.tree.at("parallel");
-  const ConfigValue& tp = dot == std::string::npos ? parallel.at(name).at("tp")
-                                                   : parallel.at(name.substr(0, dot)).at(name.substr(dot + 1)).at("tp");
-  const std::vector<std::string>& axes = spec.capabilities.axes;
-  LOOM_CHECK_USER(std::find(axes.begin(), axes.end(), "tp") != axes.end(), said_at(tp), "plugin '", spec.name,
-                  "' does not say that its layers can be split (axes: ", join(axes, ", "), "); expected 1");
-  const SplitLimit limit = split_limit(declarations);
-  LOOM_CHECK_USER(limit.ranks > 0, said_at(tp), "no layer of ", name, " is split; expected 1");
-  LOOM_CHECK_USER(layout.tp <= limit.ranks, said_at(tp), layout.tp, " ranks share the layers of ", name, ", but ",
-                  limit.param, " can be cut into ", limit.ranks, " parts; expected at most ", limit.ranks);
 }
 
 std::vector<std::string> layout_lines(const WorldLayout& layout, const MultimodalModel& model) {

@@ -18,17 +18,8 @@ Schema parallel_schema();
 void check_parallel_names(const ConfigValue& parallel, const std::vector<std::string>& components, Mistakes& mistakes);
 // The layout on `world` ranks. UserError in one line when a size does not divide them.
 WorldLayout read_layout(const Recipe& recipe, int world);
-// UserError when ranks that share rows or layers (sp, tp) would lie on several machines, which
-// `parallel.across_machines: false` forbids; ranks are numbered machine by machine, `local_world` on each.
-void check_machines(const Recipe& recipe, const WorldLayout& layout, int local_world);
 // How ranks talk and how long they wait for each other.
 WorldOptions read_world_options(const Recipe& recipe);
-// UserError when a lane of several ranks would have to split a sample through a unit that mixes it as a whole.
-void check_splits(const Recipe& recipe, const WorldLayout& layout, const BoundComponent& backbone);
-// UserError when a component's layers cannot be split over that many ranks: its plugin says so, or a rank would be
-// empty.
-void check_tensor_split(const Recipe& recipe, const ComponentSpec& spec, const ComponentLayout& layout,
-                        const Declarations& declarations);
 // One line per component: "encoders.image   4 lanes · items over up to 2 ranks · shard 4".
 std::vector<std::string> layout_lines(const WorldLayout& layout, const MultimodalModel& model);
 

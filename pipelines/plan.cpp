@@ -265,12 +265,6 @@ RankPlan plan_rank(const Job& job, Communicator& comm, const std::vector<LoadedS
         {comm.traffic(), {now.products - before.products, now.attention - before.attention, now.again - before.again}});
     before = now;
   }
-  for (const UnitWork& unit : run.meter.units()) {
-    for (const AttentionSpec& spec : unit.attention) {
-      FewestHeads& fewest = out.heads[unit.component];
-      if (fewest.heads == 0 || spec.heads < fewest.heads) fewest = {spec.heads, spec.kv_heads};
-    }
-  }
   out.plan = run.memory();
   return out;
 }

@@ -64,15 +64,9 @@ struct RankStep {
   Operations work;
 };
 
-// The fewest heads that a component's attention has.
-struct FewestHeads {
-  int64_t heads = 0, kv_heads = 0;
-};
-
 struct RankPlan {
   TrainingPlan plan;            // memory, at the peak of all steps; without what batches and operations say
   std::vector<RankStep> steps;  // parallel to the steps
-  std::map<std::string, FewestHeads> heads;  // by component; those that attended
 };
 
 // One rank of the job's layout, which holds the contents of these steps that are its own. `comm` moves nothing

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/comm/dry.h"
+#include "pipelines/layout_checks.h"
 #include "pipelines/parallel_section.h"
 
 namespace loom {
@@ -97,39 +98,6 @@ RankFigures figures_of(int rank, const RankPlan& run, const WorldBatch& batch) {
   return {rank, run.plan.peak, bytes_of(traffic_of(batch, run.steps)), work_of(batch, run.steps).model()};
 }
 
-std::vector<std::string> sizes_up_to(int64_t most, int world, bool divides) {
-  std::vector<std::string> out;
-  for (int size = 1; size <= std::min<int64_t>(most, world); ++size) {
-    if (!divides || world % size == 0) out.push_back(std::to_string(size));
-  }
-  return out;
-}
-
-const ConfigValue& sp_of(const Job& job, const std::string& group, const std::string& modality) {
-  const ConfigValue& section = job.recipe.tree.at("parallel").at(group);
-  return (modality.empty() ? section : section.at(modality)).at("sp");
-}
-
-// Attention of split rows is divided by heads: a rank beyond their number would have none.
-void check_heads(const Job& job, const std::map<std::string, FewestHeads>& heads) {
-  const auto check = [&](const std::string& component, const ComponentLayout& layout, const char* words, bool divides,
-                         const std::string& modality) {
-    const int sp = layout.sp;
-    const auto found = heads.find(component);
-    if (sp == 1 || layout.tile_queries != kByHeads || found == heads.end() || sp <= found->second.heads) return;
-    const ConfigValue& value = sp_of(job, modality.empty() ? "backbone" : "encoders", modality);
-    throw UserError(concat(said_at(value), words, " ", sp, " ranks, but attention of ", component, " has ",
-                           found->second.heads, found->second.heads == 1 ? " head" : " heads", "; expected one of ",
-                           join(sizes_up_to(found->second.heads, job.layout.world / layout.tp, divides), ", "),
-                           ", or attention: ring"));
-  };
-  check("backbone", job.layout.backbone, "a lane is", true, "");
-  for (const std::string& modality : job.model->modalities()) {
-    if (!job.model->divisible(modality)) continue;
-    check("encoders." + modality, job.layout.encoder(modality), "an item is shared by up to", false, modality);
-  }
-}
-
 void name_layouts(const Job& job, std::vector<PlanRow>& rows) {
   for (const std::string& line : layout_lines(job.layout, *job.model)) {
     const size_t end = line.find(' ');
@@ -142,8 +110,7 @@ void name_layouts(const Job& job, std::vector<PlanRow>& rows) {
   rows.back().layout.clear();
 }
 
-std::vector<std::string> limits_of(const Job& job, const WorldPlan& world,
-                                   const std::map<std::string, FewestHeads>& heads) {
+std::vector<std::string> limits_of(const Job& job, const WorldPlan& world) {
   const TrainingPlan& plan = world.plan;
   const int64_t held = plan.weights + plan.gradients + plan.optimizer;
   std::vector<std::string> out;
@@ -155,13 +122,12 @@ std::vector<std::string> limits_of(const Job& job, const WorldPlan& world,
   } else {
     out.push_back(concat("gathered weights are ", percent(plan.gathered)));
   }
-  if (const auto found = heads.find("backbone");
-      found != heads.end() && world.layout.backbone.tile_queries == kByHeads) {
-    const int groups = world.layout.world / world.layout.backbone.tp;
-    const std::string most = sizes_up_to(found->second.heads, groups, true).back();
-    if (most != std::to_string(world.layout.backbone.sp))
-      out.push_back(
-          concat("backbone sp may rise to ", most, " (heads ", found->second.heads, "/", found->second.kv_heads, ")"));
+  const ComponentLayout& lane = world.layout.backbone;
+  const AttentionHeads heads = fewest_heads(job.model->parts().backbone->declarations(), lane.tp);
+  if (heads.heads > 0 && lane.tile_queries == kByHeads) {
+    const std::string most = divisors(world.layout.world / lane.tp, heads.heads).back();
+    if (most != std::to_string(lane.sp))
+      out.push_back(concat("backbone sp may rise to ", most, " (heads ", heads.heads, "/", heads.kv_heads, ")"));
   }
   const auto shard = [&](const std::string& component, const ComponentLayout& layout) {
     const int groups = world.layout.world / layout.tp;
@@ -219,15 +185,12 @@ WorldPlan plan_world(const Job& job, const WorldBatch& batch) {
   out.microbatches = batch.microbatches;
   out.budget = job.recipe.data().get_int("budget");
 
-  std::map<std::string, FewestHeads> heads;
   std::vector<LoadedStep> of_largest;
   for (const int rank : ranks_to_run(batch)) {
     std::vector<LoadedStep> mine;
     for (size_t step = 0; step < batch.steps.size(); ++step) mine.push_back(batch.of_rank(step, rank));
     DryCommunicator comm(rank, job.layout.world);
     RankPlan run = plan_rank(job, comm, mine);
-    heads.merge(run.heads);
-    check_heads(job, heads);
     out.ranks.push_back(figures_of(rank, run, batch));
     if (run.plan.peak <= out.plan.peak) continue;
     out.largest = rank;
@@ -242,7 +205,7 @@ WorldPlan plan_world(const Job& job, const WorldBatch& batch) {
     DryCommunicator comm(out.largest, job.layout.world);
     out.plan.recomputed_peak = plan_rank(job, comm, of_largest, true).plan.peak;
   }
-  out.limits = limits_of(job, out, heads);
+  out.limits = limits_of(job, out);
   return out;
 }
 

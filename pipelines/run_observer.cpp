@@ -11,6 +11,7 @@
 #include "core/base/version.h"
 #include "core/config/yaml_writer.h"
 #include "core/observe/process.h"
+#include "pipelines/build_model.h"
 #include "pipelines/device.h"
 #include "pipelines/machine.h"
 #include "pipelines/parallel_section.h"
@@ -23,11 +24,6 @@ namespace {
 constexpr double kReportShare = 0.05;       // of the run's time that reports may take
 constexpr double kReportAfterSave = 5;      // seconds between reports that only a save asks for
 constexpr int64_t kPicturesInEvents = 256;  // pixels
-
-at::ScalarType dtype_of(const std::string& precision) {
-  if (precision == "bf16") return at::kBFloat16;
-  return precision == "fp64" ? at::kDouble : at::kFloat;
-}
 
 // The folder that holds the run's folder, as an argument of a shell.
 std::string parent_of(const std::string& run) {
@@ -116,7 +112,7 @@ void RunObserver::print_head() {
 void RunObserver::measure_peak() {
   if (!alone() || report_.peak > 0) return;
   const std::string precision = job_.recipe.train().get_string("precision");
-  const at::ScalarType dtype = dtype_of(precision);
+  const at::ScalarType dtype = compute_type(precision);
   report_.peak = job_.device.is_cuda() ? measured_gpu_peak(dtype) : measured_gemm_peak(dtype, job_.threads);
   if (report_.peak > 0) log_info("peak    ", human_flops(report_.peak), " measured, matrix products in ", precision);
 }

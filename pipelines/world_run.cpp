@@ -10,6 +10,7 @@
 #include "core/comm/process_world.h"
 #include "core/config/yaml_writer.h"
 #include "pipelines/agreement.h"
+#include "pipelines/layout_checks.h"
 #include "pipelines/parallel_section.h"
 
 namespace loom {

@@ -27,17 +27,41 @@ VarlenShape shape_of(const AttentionSpec& spec) {
   return shape;
 }
 
+const char* name_of(AttentionInput input) {
+  return input == AttentionInput::query ? "q" : input == AttentionInput::key ? "k" : "v";
+}
+
 }  // namespace
+
+Attention::Attention(UnitContext& ctx, AttentionSpec spec) : ctx_(&ctx), spec_(std::move(spec)) {}
+
+void Attention::take(AttentionInput input, const Tensor& x) {
+  LOOM_CHECK(x.defined(), "attention: ", name_of(input), " is not a tensor");
+  of(input) = x;
+  if (ctx_->cached(spec_)) return;
+  if (plan_ == nullptr) {
+    share_ = spec_;
+    const bool query = input == AttentionInput::query;
+    grouped_ = ctx_->take_share(share_, query ? x.size(-1) : 0, query ? 0 : x.size(-1));
+    plan_ = ctx_->attention_plan(share_, grouped_);
+  }
+  ctx_->check_attention(share_, grouped_, input, x);
+  if (plan_->alone() || !plan_->tiles.empty() || ctx_->state_.recomputing) return;
+  if (moves_ == nullptr)
+    moves_ = std::make_shared<HeadMoves>(*ctx_->state_.comm, ctx_->what("attention"), plan_, spec_.head_dim);
+  of(input) = x.contiguous();
+  moves_->start(input, of(input));
+}
 
 Tensor Attention::output() {
   LOOM_CHECK(q_.defined() && k_.defined() && v_.defined(), "attention needs query, key and value before output");
-  return ctx_->run_attention(spec_, q_, k_, v_);
+  return ctx_->cached(spec_) ? ctx_->cached_attention(spec_, q_, k_, v_) : ctx_->run_attention(*this);
 }
 
 bool Attention::fuses(const Tensor& qkv) const {
   const ContextState& state = ctx_->state_;
   AttentionSpec spec = spec_;
-  const bool grouped = ctx_->take_share(spec, qkv.size(-1), true);
+  const bool grouped = ctx_->take_share(spec, qkv.size(-1), qkv.size(-1));
   return spec_.kv_partition == "=" && !(state.cache != nullptr && spec_.causal) && backend_of(qkv) == Backend::cpu &&
          (qkv.scalar_type() == at::kFloat || qkv.scalar_type() == at::kDouble) && qkv.dim() == 2 &&
          qkv.is_contiguous() && ctx_->attention_plan(spec, grouped)->alone();
@@ -45,7 +69,7 @@ bool Attention::fuses(const Tensor& qkv) const {
 
 Tensor Attention::fused(const Tensor& qkv, std::function<void(const Tensor& heads, bool inverse)> turn) {
   AttentionSpec spec = spec_;
-  const bool grouped = ctx_->take_share(spec, qkv.size(-1), true);
+  const bool grouped = ctx_->take_share(spec, qkv.size(-1), qkv.size(-1));
   const int64_t rows = ctx_->attended(spec.partition, grouped).rows();
   const int64_t columns = (spec.heads + 2 * spec.kv_heads) * spec.head_dim;
   LOOM_CHECK(fuses(qkv), "attention: fused() without fuses()");
@@ -70,14 +94,20 @@ Attention UnitContext::attention(AttentionSpec spec) {
   return Attention(*this, std::move(spec));
 }
 
-bool UnitContext::take_share(AttentionSpec& spec, int64_t columns, bool fused) const {
+// Of a fused projection both numbers are its columns; 0 = not there yet.
+bool UnitContext::take_share(AttentionSpec& spec, int64_t q_columns, int64_t kv_columns) const {
   if (tensor_ranks() == 1) return false;
-  const BlockShare share = this->share(spec.kv_heads);
-  const int64_t heads = share.count() * (spec.heads / spec.kv_heads);
-  if (columns != (heads + (fused ? 2 * share.count() : 0)) * spec.head_dim) return false;
+  const int64_t kv_heads = share(spec.kv_heads).count(), heads = kv_heads * (spec.heads / spec.kv_heads);
+  const bool fused = q_columns > 0 && kv_columns > 0;
+  const int64_t columns = fused ? heads + 2 * kv_heads : q_columns > 0 ? heads : kv_heads;
+  if (std::max(q_columns, kv_columns) != columns * spec.head_dim) return false;
   spec.heads = heads;
-  spec.kv_heads = share.count();
+  spec.kv_heads = kv_heads;
   return true;
+}
+
+bool UnitContext::cached(const AttentionSpec& spec) const {
+  return state_.cache != nullptr && spec.causal && spec.kv_partition == "=";
 }
 
 const Segments& UnitContext::attended(const std::string& partition, bool grouped) const {
@@ -107,26 +137,21 @@ std::shared_ptr<const AttentionPlan> UnitContext::attention_plan(const Attention
   return *plan;
 }
 
-void UnitContext::check_attention(const AttentionSpec& spec, bool grouped, const Tensor& q, const Tensor& k,
-                                  const Tensor& v) const {
-  const int64_t q_rows = attended(spec.partition, grouped).rows();
-  const int64_t k_rows = spec.kv_partition == "=" ? q_rows : attended(spec.kv_partition, grouped).rows();
-  const auto fits = [](const Tensor& x, int64_t rows, int64_t columns) {
-    return x.dim() == 2 && x.size(0) == rows && x.size(1) == columns;
-  };
-  const int64_t kv_columns = spec.kv_heads * spec.head_dim;
-  if (fits(q, q_rows, spec.heads * spec.head_dim) && fits(k, k_rows, kv_columns) && fits(v, k_rows, kv_columns)) return;
-  throw PluginError(concat("attention: q ", q.sizes(), ", k ", k.sizes(), ", v ", v.sizes(), "; expected [", q_rows,
-                           ", ", spec.heads * spec.head_dim, "] and [", k_rows, ", ", kv_columns, "]"));
+void UnitContext::check_attention(const AttentionSpec& spec, bool grouped, AttentionInput input,
+                                  const Tensor& x) const {
+  const bool query = input == AttentionInput::query;
+  const std::string& partition = query || spec.kv_partition == "=" ? spec.partition : spec.kv_partition;
+  const int64_t rows = attended(partition, grouped).rows(),
+                columns = (query ? spec.heads : spec.kv_heads) * spec.head_dim;
+  if (x.dim() == 2 && x.size(0) == rows && x.size(1) == columns) return;
+  throw PluginError(concat("attention: ", name_of(input), " ", x.sizes(), "; expected [", rows, ", ", columns, "]"));
 }
 
-Tensor UnitContext::run_attention(const AttentionSpec& whole, const Tensor& q, const Tensor& k, const Tensor& v) {
-  if (state_.cache != nullptr && whole.causal && whole.kv_partition == "=") return cached_attention(whole, q, k, v);
-  AttentionSpec spec = whole;
-  const bool grouped = take_share(spec, q.size(-1), false);
-  check_attention(spec, grouped, q, k, v);
+Tensor UnitContext::run_attention(Attention& of) {
+  const AttentionSpec& spec = of.share_;
+  const std::shared_ptr<const AttentionPlan>& plan = of.plan_;
+  const Tensor &q = of.q_, &k = of.k_, &v = of.v_;
   const VarlenShape shape = shape_of(spec);
-  const std::shared_ptr<const AttentionPlan> plan = attention_plan(spec, grouped);
   if (FlopSink* sink = flop_sink(); sink != nullptr && !state_.recomputing) sink->attends(spec);
   const bool keeps = state_.kept != nullptr && !state_.recomputing, reuses = state_.kept != nullptr && !keeps;
   if (plan->alone()) {
@@ -136,11 +161,12 @@ Tensor UnitContext::run_attention(const AttentionSpec& whole, const Tensor& q, c
     if (keeps) state_.kept->attention.push_back(std::move(computed));
     return out;
   }
-  std::shared_ptr<const SplitAttention> kept, computed;
-  if (reuses) kept = next(state_.kept->split_attention, next_kept_split_);
+  std::shared_ptr<const SplitAttention> computed;
+  SplitCall call{*state_.comm, what("attention"), plan, shape, std::move(of.moves_)};
+  if (reuses) call.kept = next(state_.kept->split_attention, next_kept_split_);
+  if (keeps) call.computed = &computed;
   if (state_.counters != nullptr && !reuses) state_.counters->split_segments += plan->split_segments;
-  Tensor out =
-      split_attention(*state_.comm, what("attention"), q, k, v, plan, shape, kept, keeps ? &computed : nullptr);
+  Tensor out = split_attention(call, q, k, v);
   if (keeps) state_.kept->split_attention.push_back(std::move(computed));
   return out;
 }

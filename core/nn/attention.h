@@ -10,7 +10,9 @@
 
 namespace loom {
 
+class HeadMoves;
 class UnitContext;
+struct AttentionPlan;
 
 struct AttentionSpec {
   int64_t heads = 1;
@@ -23,13 +25,17 @@ struct AttentionSpec {
   std::string kv_partition = "=";  // of keys and values; "=" = the same rows as the queries (self attention)
 };
 
-// Staged: a.query(q); a.key(k); a.value(v); then output(). q is [rows, heads * head_dim], k and v [kv rows, kv_heads *
-// head_dim]; the result is [rows, heads * head_dim]. A query whose segment has no keys gives zeros.
+enum class AttentionInput { query = 1, key, value };
+
+// Staged: a.query(q), a.key(k), a.value(v) in any order, the same on all ranks, then output(). Attention by heads over
+// several ranks sends each of them off at once, so what a layer does before the next hides it. q is [rows, heads *
+// head_dim], k and v [kv rows, kv_heads * head_dim]; the result is [rows, heads * head_dim]. A query whose segment has
+// no keys gives zeros.
 class Attention {
  public:
-  void query(Tensor q) { q_ = std::move(q); }
-  void key(Tensor k) { k_ = std::move(k); }
-  void value(Tensor v) { v_ = std::move(v); }
+  void query(const Tensor& q) { take(AttentionInput::query, q); }
+  void key(const Tensor& k) { take(AttentionInput::key, k); }
+  void value(const Tensor& v) { take(AttentionInput::value, v); }
   Tensor output();
 
   // In place of these calls, for a fused projection: may fused() be called? Self attention that is this rank's alone,
@@ -41,9 +47,19 @@ class Attention {
 
  private:
   friend class UnitContext;
-  Attention(UnitContext& ctx, AttentionSpec spec) : ctx_(&ctx), spec_(std::move(spec)) {}
+  Attention(UnitContext& ctx, AttentionSpec spec);
+  // Finds out whose heads these are, when the first of the three is there.
+  void take(AttentionInput input, const Tensor& x);
+  Tensor& of(AttentionInput input) {
+    return input == AttentionInput::query ? q_ : input == AttentionInput::key ? k_ : v_;
+  }
+
   UnitContext* ctx_;
-  AttentionSpec spec_;
+  AttentionSpec spec_;                         // as asked for
+  AttentionSpec share_;                        // of this rank
+  bool grouped_ = false;                       // share_ is a tensor group's, over the group's rows
+  std::shared_ptr<const AttentionPlan> plan_;  // null until one is there, and with a cache
+  std::shared_ptr<HeadMoves> moves_;
   Tensor q_, k_, v_;
 };
 

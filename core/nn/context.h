@@ -177,12 +177,12 @@ class UnitContext {
   Tensor gather_along(const Tensor& x, const Route& route, int64_t rows);
   Tensor remember(const Tensor& x, std::string_view partition, Tensor gathered);
   const Segments& attended(const std::string& partition, bool grouped) const;
-  // Are these the group's rows with this rank's heads? Then `spec` becomes the share.
-  bool take_share(AttentionSpec& spec, int64_t columns, bool fused) const;
+  // Are these columns of q, or of k and v, this rank's heads of the group's rows? Then `spec` becomes the share.
+  bool take_share(AttentionSpec& spec, int64_t q_columns, int64_t kv_columns) const;
   std::shared_ptr<const AttentionPlan> attention_plan(const AttentionSpec& spec, bool grouped) const;
-  void check_attention(const AttentionSpec& spec, bool grouped, const Tensor& q, const Tensor& k,
-                       const Tensor& v) const;
-  Tensor run_attention(const AttentionSpec& whole, const Tensor& q, const Tensor& k, const Tensor& v);
+  void check_attention(const AttentionSpec& spec, bool grouped, AttentionInput input, const Tensor& x) const;
+  Tensor run_attention(Attention& of);
+  bool cached(const AttentionSpec& spec) const;
   Tensor cached_attention(const AttentionSpec& spec, const Tensor& q, const Tensor& k, const Tensor& v);
 
   ContextState state_;

@@ -97,6 +97,11 @@ Site Declarer::site(std::string_view name) const {
   return Site{name_id(full)};
 }
 
+void Declarer::attends(const AttentionHeads& heads) const {
+  AttentionHeads& fewest = out_->attention;
+  if (fewest.heads == 0 || heads.heads < fewest.heads) fewest = heads;
+}
+
 State Declarer::state(std::string_view name, std::vector<int64_t> shape, Reduce reduce, Init init) const {
   const std::string full = full_name(name);
   if (unit_ < 0) throw PluginError(concat(full, ": a state must be declared inside a unit"));

@@ -92,12 +92,17 @@ struct UnitDecl {
   bool backward_reads_weights = true;
 };
 
+struct AttentionHeads {
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;  // 0 = there is no attention
+};
+
 struct Declarations {
   std::string component;  // its name in the recipe's terms: "encoders.image", "backbone"
   std::vector<UnitDecl> units;
   std::vector<ParamDecl> params;
   std::vector<StateDecl> states;
   std::vector<std::string> sites;
+  AttentionHeads attention;  // of the layer that has fewest
 };
 
 class Param {
@@ -142,6 +147,8 @@ class Declarer {
   State state(std::string_view name, std::vector<int64_t> shape, Reduce reduce, Init init = Init::zeros()) const;
   void use(Param param) const;  // this unit also reads a parameter of another unit (tied weights)
   Site site(std::string_view name) const;
+  // The unit has attention of that many heads: more ranks cannot share it by heads (Ulysses).
+  void attends(const AttentionHeads& heads) const;
 
  private:
   std::string full_name(std::string_view name) const;

@@ -49,6 +49,7 @@ SelfAttention::SelfAttention(const Declarer& d, SelfAttentionOptions options)
             .split = Split::row,
             .block = options_.heads / options_.kv_heads * options_.head_dim,
             .partition = options_.partition}) {
+  d.attends({options_.heads, options_.kv_heads, options_.head_dim});
   if (options_.qk_norm) {
     q_norm_.emplace(d.child("q_norm"), options_.head_dim, options_.norm_eps);
     k_norm_.emplace(d.child("k_norm"), options_.head_dim, options_.norm_eps);
@@ -72,18 +73,14 @@ Tensor SelfAttention::operator()(const Tensor& x_TW, UnitContext& ctx) const {
     return out_(attention.fused(fused, rotary_ ? rotary_->turner(fused, ctx) : nullptr), ctx);
   }
   const std::vector<Tensor> qkv = fused.split_with_sizes({q_width, kv_width, kv_width}, 1);
-  Tensor q = qkv[0], k = qkv[1];
-  if (options_.qk_norm) {
-    q = normed_heads(*q_norm_, q, options_.head_dim, ctx);
-    k = normed_heads(*k_norm_, k, options_.head_dim, ctx);
-  }
-  if (rotary_) {
-    q = (*rotary_)(q, ctx);
-    k = (*rotary_)(k, ctx);
-  }
-  attention.query(q);
-  attention.key(k);
+  const auto finished = [&](Tensor x, const std::optional<RmsNorm>& norm) {
+    if (norm) x = normed_heads(*norm, x, options_.head_dim, ctx);
+    return rotary_ ? (*rotary_)(x, ctx) : x;
+  };
+  // Each is on its way to other ranks while the next is made.
   attention.value(qkv[2]);
+  attention.key(finished(qkv[1], k_norm_));
+  attention.query(finished(qkv[0], q_norm_));
   return out_(attention.output(), ctx);
 }
 

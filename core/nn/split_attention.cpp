@@ -97,23 +97,31 @@ VarlenShape job_shape(const AttentionPlan::Job& job, VarlenShape shape) {
 
 std::vector<AttentionRange> job_range(const AttentionPlan::Job& job) { return {{0, job.q_rows, 0, job.k_rows}}; }
 
-std::shared_ptr<const SplitAttention> compute(Communicator& comm, std::string_view what, const Tensor& q,
-                                              const Tensor& k, const Tensor& v, const AttentionPlan& plan,
-                                              const VarlenShape& shape) {
+std::shared_ptr<HeadMoves> moves_of(const SplitCall& call, const Tensor& q, const Tensor& k, const Tensor& v) {
+  auto out = std::make_shared<HeadMoves>(call.comm, call.what, call.plan, call.shape.head_dim);
+  out->start(AttentionInput::value, v);
+  out->start(AttentionInput::key, k);
+  out->start(AttentionInput::query, q);
+  return out;
+}
+
+std::shared_ptr<const SplitAttention> compute(const SplitCall& call, const Tensor& q, const Tensor& k,
+                                              const Tensor& v) {
   const c10::AutoGradMode no_grad(false);
+  const AttentionPlan& plan = *call.plan;
+  const VarlenShape& shape = call.shape;
   auto out = std::make_shared<SplitAttention>();
   if (!plan.tiles.empty()) {
     out->local = varlen_attention_forward(q, k, v, plan.local, shape);
-    tile_attention_forward(comm, what, q, k, v, plan.tiles, shape, out->local);
+    tile_attention_forward(call.comm, call.what, q, k, v, plan.tiles, shape, out->local);
     return out;
   }
   const int64_t width = shape.head_dim;
-  out->q = at::zeros({plan.q_elements * width}, q.options());
-  out->k = at::zeros({plan.kv_elements * width}, q.options());
-  out->v = at::zeros({plan.kv_elements * width}, q.options());
-  redistribute(comm, std::string(what) + " q, k, v",
-               {{&plan.q, q, out->q, width}, {&plan.kv, k, out->k, width}, {&plan.kv, v, out->v, width}});
   out->local = varlen_attention_forward(q, k, v, plan.local, shape);
+  const std::shared_ptr<HeadMoves> moves = call.moves != nullptr ? call.moves : moves_of(call, q, k, v);
+  out->v = moves->finish(AttentionInput::value);
+  out->k = moves->finish(AttentionInput::key);
+  out->q = moves->finish(AttentionInput::query);
   Tensor blocks = at::zeros_like(out->q);
   for (const AttentionPlan::Job& job : plan.jobs) {
     const JobTensors t = views(job, out->q, out->k, out->v, width);
@@ -121,24 +129,26 @@ std::shared_ptr<const SplitAttention> compute(Communicator& comm, std::string_vi
     views(job, blocks, out->k, out->v, width).q.copy_(out->jobs.back().output);
   }
   // Every query element went to one place, so the adjoint of its route brings the output home.
-  redistribute_adjoint(comm, std::string(what) + " output", {{&plan.q, out->local.output, blocks, width}});
+  redistribute_adjoint(call.comm, call.what + " output", {{&plan.q, out->local.output, blocks, width}});
   return out;
 }
 
-std::vector<Tensor> backward(Communicator& comm, const std::string& what, const Tensor& grad, const Tensor& q,
-                             const Tensor& k, const Tensor& v, const AttentionPlan& plan, const VarlenShape& shape,
-                             const SplitAttention& saved) {
+std::vector<Tensor> backward(const SplitCall& call, const Tensor& grad, const Tensor& q, const Tensor& k,
+                             const Tensor& v, const SplitAttention& saved) {
   const c10::AutoGradMode no_grad(false);
+  Communicator& comm = call.comm;
+  const AttentionPlan& plan = *call.plan;
+  const VarlenShape& shape = call.shape;
   if (!plan.tiles.empty()) {
     const Tensor gradient = grad.to(q.scalar_type()).contiguous();
     VarlenGradients sums = varlen_attention_backward(gradient, q, k, v, saved.local, plan.local, shape);
-    tile_attention_backward(comm, what, gradient, q, k, v, plan.tiles, shape, saved.local, sums);
+    tile_attention_backward(comm, call.what, gradient, q, k, v, plan.tiles, shape, saved.local, sums);
     return {sums.dq, sums.dk, sums.dv};
   }
   const int64_t width = shape.head_dim;
   Tensor grad_blocks = at::zeros_like(saved.q);
   const Tensor rows = grad.to(q.scalar_type()).contiguous();
-  redistribute(comm, what + " output gradient", {{&plan.q, rows, grad_blocks, width}});
+  redistribute(comm, call.what + " output gradient", {{&plan.q, rows, grad_blocks, width}});
   VarlenGradients local = varlen_attention_backward(rows, q, k, v, saved.local, plan.local, shape);
   const Tensor dq = at::zeros_like(saved.q), dk = at::zeros_like(saved.k), dv = at::zeros_like(saved.v);
   for (size_t i = 0; i < plan.jobs.size(); ++i) {
@@ -152,7 +162,7 @@ std::vector<Tensor> backward(Communicator& comm, const std::string& what, const 
     to.v.copy_(g.dv);
   }
   redistribute_adjoint(
-      comm, what + " q, k, v gradients",
+      comm, call.what + " q, k, v gradients",
       {{&plan.q, local.dq, dq, width}, {&plan.kv, local.dk, dk, width}, {&plan.kv, local.dv, dv, width}});
   return {local.dq, local.dk, local.dv};
 }
@@ -222,17 +232,42 @@ AttentionPlan plan_attention(const Segments& queries, const Segments& keys, int6
   return plan;
 }
 
-Tensor split_attention(Communicator& comm, std::string_view what, const Tensor& q, const Tensor& k, const Tensor& v,
-                       std::shared_ptr<const AttentionPlan> plan, const VarlenShape& shape,
-                       std::shared_ptr<const SplitAttention> kept, std::shared_ptr<const SplitAttention>* computed) {
+struct HeadMoves::Way {
+  Tensor jobs;
+  Redistribution moves;
+};
+
+HeadMoves::HeadMoves(Communicator& comm, std::string what, std::shared_ptr<const AttentionPlan> plan, int64_t head_dim)
+    : comm_(comm), what_(std::move(what)), plan_(std::move(plan)), head_dim_(head_dim) {}
+
+HeadMoves::~HeadMoves() = default;
+
+void HeadMoves::start(AttentionInput input, const Tensor& rows) {
+  const bool query = input == AttentionInput::query;
+  const Tensor mine = rows.detach();
+  const Tensor jobs = at::zeros({(query ? plan_->q_elements : plan_->kv_elements) * head_dim_}, mine.options());
+  const char* name = query ? " q" : input == AttentionInput::key ? " k" : " v";
+  ways_.emplace(input, Way{jobs, {comm_, what_ + name, {{query ? &plan_->q : &plan_->kv, mine, jobs, head_dim_}}}});
+}
+
+Tensor HeadMoves::finish(AttentionInput input) {
+  const auto way = ways_.find(input);
+  LOOM_CHECK(way != ways_.end(), what_, ": an exchange that was not started");
+  way->second.moves.finish();
+  const Tensor jobs = way->second.jobs;
+  ways_.erase(way);
+  return jobs;
+}
+
+Tensor split_attention(const SplitCall& call, const Tensor& q, const Tensor& k, const Tensor& v) {
   const Tensor rows_q = q.contiguous(), rows_k = k.contiguous(), rows_v = v.contiguous();
   const std::shared_ptr<const SplitAttention> result =
-      kept != nullptr ? kept : compute(comm, what, rows_q.detach(), rows_k.detach(), rows_v.detach(), *plan, shape);
-  if (computed != nullptr) *computed = result;
+      call.kept != nullptr ? call.kept : compute(call, rows_q.detach(), rows_k.detach(), rows_v.detach());
+  if (call.computed != nullptr) *call.computed = result;
+  SplitCall later{call.comm, call.what, call.plan, call.shape};
   return differentiable(result->local.output.detach(), {rows_q, rows_k, rows_v}, {rows_q, rows_k, rows_v},
-                        [&comm, name = std::string(what), plan, shape, result](const BackwardCall& call) {
-                          const std::vector<Tensor>& s = call.saved;
-                          return backward(comm, name, call.grad, s[0], s[1], s[2], *plan, shape, *result);
+                        [later = std::move(later), result](const BackwardCall& of) {
+                          return backward(later, of.grad, of.saved[0], of.saved[1], of.saved[2], *result);
                         });
 }
 

@@ -5,11 +5,13 @@
 // more ranks than groups, a group's query heads are divided among ranks that each receive its keys and values. Which
 // rows move where follows from the segments' pieces alone.
 #include <cstdint>
+#include <map>
 #include <memory>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "core/base/tensor.h"
+#include "core/nn/attention.h"
 #include "core/nn/attention_tiles.h"
 #include "core/nn/varlen_attention.h"
 #include "core/reshard/redistribute.h"
@@ -56,9 +58,34 @@ struct SplitAttention {
   std::vector<VarlenResult> jobs;
 };
 
-// With autograd, as varlen_attention. By heads two exchanges forward (q, k, v together; output), two backward.
-Tensor split_attention(Communicator& comm, std::string_view what, const Tensor& q, const Tensor& k, const Tensor& v,
-                       std::shared_ptr<const AttentionPlan> plan, const VarlenShape& shape,
-                       std::shared_ptr<const SplitAttention> kept, std::shared_ptr<const SplitAttention>* computed);
+// q, k and v of an attention by heads on their way to whoever computes those heads, each from the moment it is there.
+class HeadMoves {
+ public:
+  HeadMoves(Communicator& comm, std::string what, std::shared_ptr<const AttentionPlan> plan, int64_t head_dim);
+  ~HeadMoves();
+  void start(AttentionInput input, const Tensor& rows);  // of this rank, contiguous
+  Tensor finish(AttentionInput input);                   // of the jobs, flat
+
+ private:
+  struct Way;
+  Communicator& comm_;
+  std::string what_;
+  std::shared_ptr<const AttentionPlan> plan_;
+  int64_t head_dim_;
+  std::map<AttentionInput, Way> ways_;
+};
+
+struct SplitCall {
+  Communicator& comm;
+  std::string what;  // "backbone.blocks.3: attention"
+  std::shared_ptr<const AttentionPlan> plan;
+  VarlenShape shape;
+  std::shared_ptr<HeadMoves> moves{};                         // of all three, by heads; null = not yet started
+  std::shared_ptr<const SplitAttention> kept{};               // in a recomputation
+  std::shared_ptr<const SplitAttention>* computed = nullptr;  // what to keep
+};
+
+// With autograd, as varlen_attention. By heads two exchanges forward (q, k, v, each by itself; output), two backward.
+Tensor split_attention(const SplitCall& call, const Tensor& q, const Tensor& k, const Tensor& v);
 
 }  // namespace loom

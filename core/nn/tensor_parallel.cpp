@@ -74,6 +74,13 @@ SplitLimit split_limit(const Declarations& declarations) {
   return out;
 }
 
+AttentionHeads fewest_heads(const Declarations& declarations, int tensor_ranks) {
+  const AttentionHeads& all = declarations.attention;
+  if (all.heads == 0) return all;
+  const int64_t kv_heads = all.kv_heads / tensor_ranks;
+  return {kv_heads * (all.heads / all.kv_heads), kv_heads, all.head_dim};
+}
+
 GroupPartitions group_partitions(const std::vector<StreamItem>& items, int rank, int tensor_ranks) {
   const int index = rank % tensor_ranks, first = rank - index;
   std::vector<StreamItem> joined = items;

@@ -29,6 +29,9 @@ struct SplitLimit {
 };
 SplitLimit split_limit(const Declarations& declarations);
 
+// Of a rank that has fewest of the heads of a layer that has fewest.
+AttentionHeads fewest_heads(const Declarations& declarations, int tensor_ranks);
+
 // The rows of a tensor group.
 struct GroupRows {
   Segments segments;  // on this rank and on those of its column, each of which stands for its group

@@ -247,23 +247,41 @@ std::vector<Move> flattened(std::string_view what, const std::vector<Move>& move
 
 }  // namespace
 
-void redistribute(Communicator& comm, std::string_view what, const std::vector<Move>& moves) {
-  const c10::NoGradGuard no_grad;
-  const std::vector<Move> flats = flattened(what, moves);
+struct Redistribution::State {
+  std::vector<Move> moves;
   Parcels outgoing, incoming;
-  for (const Move& move : flats) {
-    outgoing.add(move.route->sends, move.source, move.inner);
-    incoming.add(move.route->receives, move.destination, move.inner);
-  }
   Pending pending;
-  if (!outgoing.empty() || !incoming.empty()) {
-    const std::vector<Message> sends = outgoing.buffers(true), receives = incoming.buffers(true);
-    outgoing.pack();
-    pending = comm.exchange(what, sends, receives);
+};
+
+Redistribution::Redistribution(Communicator& comm, std::string_view what, const std::vector<Move>& moves)
+    : state_(std::make_unique<State>()) {
+  const c10::NoGradGuard no_grad;
+  State& s = *state_;
+  s.moves = flattened(what, moves);
+  for (const Move& move : s.moves) {
+    s.outgoing.add(move.route->sends, move.source, move.inner);
+    s.incoming.add(move.route->receives, move.destination, move.inner);
   }
-  for (const Move& move : flats) move_local(*move.route, move.source, move.destination, move.inner, false);
-  pending.wait();
-  for (const auto& [peer, parcel] : incoming.by_peer()) Parcels::unpack(parcel, Write::copy);
+  if (!s.outgoing.empty() || !s.incoming.empty()) {
+    const std::vector<Message> sends = s.outgoing.buffers(true), receives = s.incoming.buffers(true);
+    s.outgoing.pack();
+    s.pending = comm.exchange(what, sends, receives);
+  }
+  for (const Move& move : s.moves) move_local(*move.route, move.source, move.destination, move.inner, false);
+}
+
+Redistribution::Redistribution(Redistribution&&) noexcept = default;
+Redistribution::~Redistribution() = default;
+
+void Redistribution::finish() {
+  const c10::NoGradGuard no_grad;
+  state_->pending.wait();
+  for (const auto& [peer, parcel] : state_->incoming.by_peer()) Parcels::unpack(parcel, Write::copy);
+  state_ = nullptr;
+}
+
+void redistribute(Communicator& comm, std::string_view what, const std::vector<Move>& moves) {
+  Redistribution(comm, what, moves).finish();
 }
 
 void redistribute_adjoint(Communicator& comm, std::string_view what, const std::vector<Move>& moves) {

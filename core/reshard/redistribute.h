@@ -6,6 +6,7 @@
 // An element of a Layout may stand for `inner` numbers (a row's columns, a head's width), so a route is planned once
 // and used for streams of any width.
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -72,7 +73,22 @@ struct Move {
   int64_t inner = 1;
 };
 
-// Moves all at once, one message per peer. Elements of a destination that no patch names stay as they are.
+// Moves all at once, one message per peer, which are on their way when the constructor returns. Elements of a
+// destination that no patch names stay as they are. Routes and memories must live, and sources stay as they are, until
+// finish() returned.
+class Redistribution {
+ public:
+  Redistribution(Communicator& comm, std::string_view what, const std::vector<Move>& moves);
+  Redistribution(Redistribution&&) noexcept;
+  ~Redistribution();
+  void finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Starts and finishes.
 void redistribute(Communicator& comm, std::string_view what, const std::vector<Move>& moves);
 // The adjoint: every move's `destination` is read, and added to `source`.
 void redistribute_adjoint(Communicator& comm, std::string_view what, const std::vector<Move>& moves);

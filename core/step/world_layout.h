@@ -9,6 +9,7 @@ namespace loom {
 
 constexpr int kByHeads = 0;        // Ulysses
 constexpr int kLeastTraffic = -1;  // the tiles that send least
+constexpr int kLeastTime = -2;     // those that take least, by times that a run measures when it starts
 
 struct ComponentLayout {
   // Backbone: ranks (tensor groups, with tp) of a lane, which share a packed sequence. Encoder: most ranks that share

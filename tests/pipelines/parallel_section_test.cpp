@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "pipelines/layout_checks.h"
 #include "tests/support/tiny_model.h"
 
 namespace loom::test {
@@ -64,6 +65,12 @@ TEST(ParallelSection, AttentionByHeadsOrByTiles) {
   EXPECT_EQ(tile("ring", 0), 1);
   EXPECT_EQ(tile("mesh", 2), 2);
   EXPECT_EQ(tile("mesh", 0), -1);
+  ConfigValue measured = section("mesh", 0);
+  measured.set("mesh_choice", ConfigValue::string("measured"));
+  EXPECT_EQ(read_layout(recipe_of({{"backbone", measured}}), 4).backbone.tile_queries, kLeastTime);
+  measured.set("attention", ConfigValue::string("ring"));
+  EXPECT_EQ(refusal(recipe_of({{"backbone", measured}}), 4),
+            "recipe.yaml:9:5: parallel.backbone.mesh_choice: measured is for attention: mesh with mesh_queries: 0");
   EXPECT_EQ(refusal(recipe_of({{"backbone", section("ring", 2)}}), 4),
             "recipe.yaml:9:5: parallel.backbone.mesh_queries: it belongs to attention: mesh, not to ring");
   const Recipe encoder = recipe_of({{"encoders", ConfigValue::map({{"image", section("mesh", 4)}})}});
@@ -104,31 +111,48 @@ TEST(ParallelSection, SharedRowsStayWithinMachinesWhereTheRecipeSaysSo) {
             std::string::npos);
 }
 
-// A backbone of which the given unit mixes whole samples.
-std::shared_ptr<BoundComponent> backbone_with(Mixes mixes) {
+// Refused when a backbone with these declarations is built on 8 ranks.
+std::string refusal(const Recipe& recipe, const Declarations& declarations) {
+  ComponentSpec spec;
+  spec.name = "tiny";
+  spec.capabilities.axes = {"tp"};
+  try {
+    check_component(recipe, spec, read_layout(recipe, 8).backbone, 8, declarations, "plugin 'tiny', tiny.so");
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+Declarations tiny_declarations() {
   Declarations declarations;
   declarations.component = "backbone";
-  const std::shared_ptr<Component> component = std::make_shared<TinyBackbone>(Declarer(declarations), TinyOptions{});
-  declarations.units[1].mixes = mixes;
-  BindOptions options;
-  options.origin = "plugin 'tiny', tiny.so";
-  return std::make_shared<BoundComponent>(component, std::move(declarations), options);
+  TinyBackbone(Declarer(declarations), TinyOptions{});
+  return declarations;
 }
 
 TEST(ParallelSection, ALaneCannotSplitWhatMixesWhole) {
   const Recipe recipe = recipe_of({{"backbone", sizes(2, 0)}});
-  const WorldLayout layout = read_layout(recipe, 4);
-  EXPECT_NO_THROW(check_splits(recipe, layout, *backbone_with(Mixes::attention)));
-  EXPECT_NO_THROW(check_splits(recipe_of({}), {}, *backbone_with(Mixes::whole)));
-  try {
-    check_splits(recipe, layout, *backbone_with(Mixes::whole));
-    ADD_FAILURE() << "not refused";
-  } catch (const UserError& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "recipe.yaml:9:5: parallel.backbone.sp: the ranks of a lane are 2, but unit 'blocks.0' of backbone (plugin "
-        "'tiny', tiny.so) mixes a whole sample and cannot be split; expected 1");
-  }
+  Declarations declarations = tiny_declarations();
+  declarations.units[1].mixes = Mixes::attention;
+  EXPECT_EQ(refusal(recipe, declarations), "");
+  declarations.units[1].mixes = Mixes::whole;
+  EXPECT_EQ(refusal(recipe_of({}), declarations), "");
+  EXPECT_EQ(refusal(recipe, declarations),
+            "recipe.yaml:9:5: parallel.backbone.sp: the ranks of a lane are 2, but unit 'blocks.0' of backbone (plugin "
+            "'tiny', tiny.so) mixes a whole sample and cannot be split; expected 1");
+}
+
+TEST(ParallelSection, NoMoreRanksThanHeads) {
+  Declarations declarations = tiny_declarations();
+  declarations.attention = {6, 2, 64};
+  EXPECT_EQ(refusal(recipe_of({{"backbone", sizes(4, 0)}}), declarations), "");
+  EXPECT_EQ(refusal(recipe_of({{"backbone", sizes(8, 0)}}), declarations),
+            "recipe.yaml:9:5: parallel.backbone.sp: a lane is 8 ranks, but attention of backbone has 6 heads; expected "
+            "one of 1, 2, 4, or attention: ring");
+  ConfigValue ring = sizes(8, 0);
+  ring.set("attention", ConfigValue::string("ring"));
+  EXPECT_EQ(refusal(recipe_of({{"backbone", ring}}), declarations), "");
 }
 
 TEST(ParallelSection, LinesForPeople) {

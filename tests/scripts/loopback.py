@@ -39,7 +39,8 @@ class Ranks:
         temp = program.temp_folder()
         self.addCleanup(temp.cleanup)
         self.folder = temp.name
-        self.recipe = program.write_recipe(self.folder, steps=12, extra_train=", precision: fp64", heads="heads: 4, kv_heads: 2")
+        self.recipe = program.write_recipe(self.folder, steps=12, extra_train=", precision: fp64", heads="heads: 4, kv_heads: 2",
+                                            encoder="{plugin: vit, image_size: 8, patch: 4, width: 16, depth: 1, heads: 4, dropout: 0.1}")
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -88,8 +89,11 @@ class Ranks:
             "long": (4, ["parallel.encoders.image={shard: 2, sp: 4}", "parallel.backbone={sp: 4, shard: 0}", "train.recompute=true"]),
             "ring": (2, ["parallel.backbone={sp: 2, attention: ring}", "parallel.encoders.image={sp: 2, attention: ring}"]),
             "mesh": (4, ["parallel.backbone={sp: 4, attention: mesh, mesh_queries: 2}", "train.recompute=true"]),
+            "mesh_of_nine": (9, ["parallel.backbone={sp: 9, attention: mesh, mesh_queries: 3}"]),
+            "measured": (4, ["parallel.backbone={sp: 4, attention: mesh, mesh_choice: measured}"]),
             "tensor": (2, ["parallel.backbone.tp=2", "parallel.encoders.image.tp=2", "parallel.connectors.image.tp=2"]),
             "tensor_rows": (4, ["parallel.backbone={tp: 2, sp: 2}", "parallel.encoders.image={tp: 2, sp: 2}", "train.recompute=true"]),
+            "tensor_ring": (4, ["parallel.backbone={tp: 2, sp: 2, attention: ring}", "parallel.encoders.image.sp=2"]),
             "tensor_shards": (4, ["parallel.backbone={tp: 2, shard: 2}", "parallel.connectors.image={tp: 4}", "data.budget=24"]),
             "small": (4, ["data.budget=24", "parallel.backbone.shard=2"]),
             "kept": (4, ["data.budget=24", "parallel.gather=step", "parallel.reduce=step", "parallel.backbone.shard=2"]),
@@ -98,6 +102,9 @@ class Ranks:
             err = self.train(run, ranks, *evaluated, *overrides)
             self.assertIn(f"{ranks} ranks ({self.kind})", err)
             self.assertEqual(sum(line.startswith("layout ") for line in err.splitlines()), 3, err)
+            if run == "measured":
+                self.assertRegex(err, r"measured \d+ us a message, .*/s, attention .* operations/s")
+                self.assertRegex(err, r"layout  *backbone .* sp 4 (ring|mesh of [24])")
             self.assert_close(run, "one", ("loss", "grad_norm", "lr", "tokens", "supervised", "eval_loss", "exact_match", "eval_samples"))
             self.assertTrue(all(line["bytes_sent"] > 0 for line in metrics(self.path(run))), run)
         self.assertIn("eval_loss", metrics(self.path("one"))[5])
@@ -190,6 +197,11 @@ class Ranks:
         self.fails(2, f"bad.yaml:{line}:", "parallel.backbone.sp", "the 1 rank", args=bad("backbone: {sp: 2}", 1))
         self.fails(2, f"bad.yaml:{line}:", "parallel.encoders.image.shard", "the 4 ranks", args=bad("encoders.image: {shard: 8}", 4))
         self.fails(2, f"bad.yaml:{line}:", "parallel.connectors.image.shard", "the 2 ranks", args=bad("connectors.image: {shard: 3}", 2))
+        self.fails(2, f"bad.yaml:{line}:", "parallel.backbone.sp", "8 ranks", "4 heads", "1, 2, 4", "attention: ring", args=bad("backbone: {sp: 8}", 8))
+        self.fails(2, f"bad.yaml:{line}:", "parallel.backbone.sp", "4 ranks", "2 heads on each of 2 ranks (tp)", "expected one of 1, 2,",
+                   args=bad("backbone: {sp: 4, tp: 2}", 8))
+        self.fails(2, f"bad.yaml:{line}:", "parallel.encoders.image.sp", "4 heads", "1, 2, 3, 4", args=bad("encoders.image: {sp: 5}", 6))
+        self.fails(2, f"bad.yaml:{line}:", "mesh_choice", "mesh_queries: 0", args=bad("backbone: {mesh_choice: measured}", 2))
         self.assertFalse(os.path.exists(self.path("run")))
         for section, needle in (("encoders.imag: {shard: 1}", "no component 'encoders.imag'; did you mean 'encoders.image'?"),
                                 ("bacbone: {sp: 1}", "did you mean 'backbone'?"),
@@ -216,7 +228,7 @@ class Ranks:
 
     def test_a_plugin_that_throws_on_every_rank(self):
         bad = os.environ["OMNILOOM_BAD_PLUGINS"]
-        vit = "{plugin: vit, image_size: 8, patch: 4, width: 16, depth: 1, heads: 2, dropout: 0.1}"
+        vit = "{plugin: vit, image_size: 8, patch: 4, width: 16, depth: 1, heads: 4, dropout: 0.1}"
         with open(self.recipe, encoding="utf-8") as text:
             body = text.read()
         self.assertIn(vit, body)
@@ -230,12 +242,13 @@ class Loopback(Ranks, unittest.TestCase):
     flag, kind = "--loopback", "loopback"
 
     def test_two_hundred_steps_with_dropout_are_those_of_one_rank(self):
+        self.recipe = program.write_recipe(self.folder, heads="heads: 4, kv_heads: 2")
         settings = ("train.steps=200", "checkpoint.every=0")
         layouts = {
             "tensor": (2, ["parallel.backbone.tp=2", "parallel.encoders.image.tp=2"]),
             "ring": (2, ["parallel.backbone={sp: 2, attention: ring}"]),
-            "tensor_rows": (4, ["parallel.backbone={tp: 2, sp: 2}", "parallel.encoders.image={tp: 2, sp: 2}"]),
-            "mesh": (4, ["parallel.backbone={sp: 4, attention: mesh, mesh_queries: 2}", "parallel.encoders.image.sp=4"]),
+            "tensor_rows": (4, ["parallel.backbone={tp: 2, sp: 2}", "parallel.encoders.image.tp=2"]),
+            "mesh": (4, ["parallel.backbone={sp: 4, attention: mesh, mesh_queries: 2}", "parallel.encoders.image.sp=2"]),
         }
         for precision, most in (("fp64", 1e-10), ("fp32", 2e-5)):
             self.train("one" + precision, 1, *settings, f"train.precision={precision}")

@@ -2,7 +2,11 @@
 // those of the formulas, and zigzag pieces give every rank the same work.
 #include <gtest/gtest.h>
 
+#include "core/comm/dry.h"
 #include "core/nn/attention_tiles.h"
+#include "core/nn/tile_attention.h"
+#include "core/nn/tile_times.h"
+#include "core/parallel/memory_meter.h"
 #include "tests/core/nn/split_items.h"
 #include "tests/support/bind.h"
 
@@ -55,6 +59,45 @@ TEST(AttentionTiles, ShapeFollowsTrafficAndMembers) {
   const SplitSegment six = segment_on(6, 2, false);
   EXPECT_EQ(plan_tile(six, &six, 0, 4).queries, 2);
   EXPECT_EQ(plan_tile(six, &six, 7, 1).me, -1);
+}
+
+// A free link or free operations leave what the other one asks for.
+TEST(AttentionTiles, ShapeFollowsMeasuredTimes) {
+  TileWork work;
+  work.members = 16;
+  work.rows = 1 << 14;
+  work.heads = work.kv_heads = 8;
+  work.head_dim = 64;
+  const TileTimes slow_link{0, 1e-6, 1e-15}, slow_cores{0, 1e-15, 1e-9}, costly_messages{1, 1e-15, 1e-15};
+  EXPECT_EQ(least_time(work, slow_link), 4);        // as what sends least
+  EXPECT_EQ(least_time(work, slow_cores), 1);       // all hides, and the smallest holds least
+  EXPECT_EQ(least_time(work, costly_messages), 4);  // fewest messages
+  work.kv_heads = 1;
+  EXPECT_LT(least_time(work, slow_link), 4);
+  // One link, nothing hidden: the bytes of the formulas and the operations of all cells.
+  work = {};
+  work.members = 4;
+  work.rows = 400;
+  work.causal = false;
+  const double q = 100 * 4, operations = 3.5 * 4 * 100 * 100 * 4;
+  EXPECT_DOUBLE_EQ(tile_seconds(work, 2, {0, 1, 0}), (2 + 2 + 3 + 4) * q);
+  EXPECT_DOUBLE_EQ(tile_seconds(work, 1, {0, 1, 0}), (6 + 12) * q);
+  EXPECT_DOUBLE_EQ(tile_seconds(work, 2, {0, 0, 1}), operations);
+}
+
+// Every rank gets the same numbers, so all choose the same shape.
+TEST(AttentionTiles, MeasuredTimesAreTheSlowestRanks) {
+  std::vector<TileTimes> times(3);
+  run_loopback(3, [&](Communicator& comm) {
+    times[static_cast<size_t>(comm.rank())] = measure_tiles(comm, at::kFloat, at::kCPU);
+  });
+  for (const TileTimes& one : times) {
+    EXPECT_GT(one.message, 0);
+    EXPECT_GT(one.operation, 0);
+    EXPECT_EQ(one.message, times[0].message);
+    EXPECT_EQ(one.byte, times[0].byte);
+    EXPECT_EQ(one.operation, times[0].operation);
+  }
 }
 
 TEST(AttentionTiles, ZigzagGivesEveryRankTheSameWork) {
@@ -189,6 +232,37 @@ TEST(TileAttention, BytesAreThoseOfTheFormulas) {
         const int64_t backward = (a - 1) * (3 * q + 2 * per_row) + (b - 1) * 4 * kv;
         EXPECT_EQ(on_ranks(p, n).sent, 8 * n * (forward + backward)) << n << " ranks, a " << a;
       }
+    }
+  }
+}
+
+// Of queries a rank holds its a chunks to the end, of keys and values never more than its own, those that it works on
+// and those on their way: at most a + 2 b chunks. What it makes of them comes on top: a partial output for each of the
+// a, and those that are being sent and merged.
+TEST(TileAttention, HoldsAtMostItsChunks) {
+  install_memory_meter();
+  constexpr int64_t kRows = 256, kHeads = 4, kDim = 32, kBytes = kRows * kHeads * kDim * 4;
+  for (const int n : {4, 9, 16}) {
+    for (int a = 1; a <= n; ++a) {
+      if (n % a != 0) continue;
+      const int b = n / a;
+      const SplitSegment segment = segment_on(n, kRows, false);
+      const std::vector<AttentionTile> tiles{plan_tile(segment, &segment, 0, a)};
+      DryCommunicator comm(0, n);
+      VarlenShape shape;
+      shape.heads = shape.kv_heads = kHeads;
+      shape.head_dim = kDim;
+      const Tensor q = at::zeros({kRows, kHeads * kDim}, at::device(at::kMeta)), k = at::zeros_like(q),
+                   v = at::zeros_like(q);
+      VarlenResult result{at::zeros_like(q), at::zeros({kRows, kHeads}, at::device(at::kMeta))};
+      reset_memory_peak(at::kMeta);
+      const int64_t before = memory_use(at::kMeta).live;
+      tile_attention_forward(comm, "test", q, k, v, tiles, shape, result);
+      const double peak = static_cast<double>(memory_use(at::kMeta).peak - before) / kBytes;
+      std::printf("%2d ranks, %2d x %2d: %.2f chunks\n", n, a, b, peak);
+      const double outputs = a + 4, scores = 0.1 * (a + 2);
+      EXPECT_LE(peak, a + std::min(2 * b, 6) + outputs + scores) << n << " ranks, a " << a;
+      EXPECT_GT(peak, a) << n << " ranks, a " << a;
     }
   }
 }
