@@ -102,10 +102,16 @@ Schema parallel_schema() {
   add_attention(encoder);
   backbone.integer("sp", 1, {1, kMostRanks}, "ranks of a lane, which share its packed sequence");
   add_attention(backbone);
+  Schema balance;
+  balance.integer("group", 0, {0, kMostRanks},
+                  "neighbouring ranks over which the items of a microbatch are spread; 0 = all, at most 256");
+  balance.boolean("move", true, "may a whole item be encoded elsewhere than where its embeddings are wanted?");
+  balance.boolean("split", true, "may long items be divided, over up to sp ranks?");
   Schema s;
   s.map_of("encoders", encoder, "by modality");
   s.map_of("connectors", connector, "by modality");
   s.section("backbone", backbone, "the language model");
+  s.section("balance", balance, "encoders' work over the ranks");
   s.choice(
       "gather", "pass", {"pass", "step"},
       "when shared weights are gathered: for every pass of a unit, or once per step, which holds them all in memory");
@@ -155,6 +161,12 @@ WorldLayout read_layout(const Recipe& recipe, int world) {
   read_weights(backbone, world, layout.backbone);
   layout.backbone.sp = read_size(backbone, "sp", world, "the ranks of a lane are", layout.backbone.tp);
   layout.backbone.tile_queries = read_tile(backbone);
+  const ConfigValue& balance = parallel->at("balance");
+  layout.balance.group = read_size(balance, "group", world, "items are spread over groups of");
+  LOOM_CHECK_USER(layout.balance.group <= Balance::kMostRanks, said_at(balance.at("group")), layout.balance.group,
+                  " ranks; expected at most ", Balance::kMostRanks);
+  layout.balance.move = balance.get_bool("move");
+  layout.balance.split = balance.get_bool("split");
   return layout;
 }
 

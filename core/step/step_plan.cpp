@@ -91,7 +91,7 @@ StepPlan make_step_plan(int64_t step, std::vector<Verdict> samples, int64_t budg
   for (MicrobatchPlan& microbatch : plan.microbatches) {
     list_items(samples, microbatch);
     for (auto& [modality, items] : microbatch.items)
-      assign_items(samples, items, layout.world, layout.encoder(modality).sp);
+      assign_items(samples, microbatch.samples, items, layout, layout.encoder(modality).sp);
   }
   plan.samples = std::move(samples);
   return plan;

@@ -79,9 +79,10 @@ std::vector<std::vector<int64_t>> pack_samples(const std::vector<Verdict>& sampl
 StepPlan make_step_plan(int64_t step, std::vector<Verdict> samples, int64_t budget, uint64_t next_position,
                         const WorldLayout& layout = {});
 
-// Longest first to the least loaded rank; an item that costs more than the mean load is cut at legal rows over up to
-// `sp` ranks (LSSP: mechanisms of MegaScale-Omni). Deterministic. Each entry of `items` gets its pieces.
-void assign_items(const std::vector<Verdict>& samples, std::vector<PlacedItem>& items, int world, int sp);
+// Gives each entry of `items` its pieces (core/step/spread_items.h), for an encoder of which up to `sp` ranks share an
+// item. An item's home is the rank that wants its first embedding; `placed` says where samples lie.
+void assign_items(const std::vector<Verdict>& samples, const std::vector<PlacedSample>& placed,
+                  std::vector<PlacedItem>& items, const WorldLayout& layout, int sp);
 
 // InternalError, with sample and rank, when a plan does not cover every row once, or cuts an item where it must not be.
 void check_plan(const StepPlan& plan);

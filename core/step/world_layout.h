@@ -26,8 +26,22 @@ struct ComponentLayout {
   bool operator==(const ComponentLayout&) const = default;
 };
 
+// How encoders' items are spread over ranks.
+struct Balance {
+  static constexpr int kMostRanks = 256;
+  int group = 0;      // neighbouring ranks over which items of a microbatch are spread; divides the world; 0 = all of
+                      // them, in groups of at most kMostRanks
+  bool move = true;   // a whole item may be encoded elsewhere than where its embeddings are wanted
+  bool split = true;  // a long one may be divided, over up to ComponentLayout::sp ranks
+
+  bool operator==(const Balance&) const = default;
+};
+// The ranks of a group.
+int balance_group(const Balance& balance, int world);
+
 struct WorldLayout {
   int world = 1;
+  Balance balance;
   ComponentLayout backbone;
   std::map<std::string, ComponentLayout> encoders, connectors;  // by modality; absent = the default
 

@@ -32,6 +32,7 @@ enum Place : size_t {
   kEncoderTp,
   kConnectorTp,
   kBackboneTp,
+  kBalance,
 };
 
 constexpr int kWorlds[] = {2, 4, 8}, kShards[] = {1, 2, 0}, kSps[] = {1, 2, 4};
@@ -62,7 +63,8 @@ std::vector<Factor> make_factors() {
           {"backbone_attention", attention},
           {"encoder_tp", sps},
           {"connector_tp", {"1", "2"}},
-          {"backbone_tp", sps}};
+          {"backbone_tp", sps},
+          {"balance", {"all", "groups of 1", "groups of 2", "at home"}}};
 }
 
 bool has_encoder(const ModelSpec& spec, const std::string& modality, EncoderKind kind) {
@@ -188,6 +190,8 @@ ParityCase parity_case(const Combination& c, uint64_t seed) {
   out.layout.connector_tp = kSps[c[kConnectorTp]];
   out.layout.backbone_tp = kSps[c[kBackboneTp]];
   out.layout.placing = static_cast<Placing>(c[kPlacing] + 1);
+  out.layout.balance.group = c[kBalance] % 3;
+  out.layout.balance.move = c[kBalance] != 3;
   out.layout.microbatches = kMicrobatches[c[kAccumulation]];
   out.layout.seed = seed;
   return out;
@@ -219,6 +223,11 @@ void check_parity(const ParityCase& parity, const std::string& name, Exercised& 
     worst = std::max(worst, difference.worst);
     sum.float_tensors += single ? difference.tensors : 0;
     sum.by_noise += difference.by_noise;
+    sum.float_cases += single ? 1 : 0;
+    sum.noisy_cases += difference.by_noise > 0 ? 1 : 0;
+    if (difference.by_noise > 0)
+      std::cout << "  " << name << ": " << difference.by_noise << " of " << difference.tensors
+                << " tensors judged by their own rounding\n";
     const PlanFacts facts = facts_of_all(plans);
     check_claims(parity, facts);
     check_counters(parity, facts, run.counters, sum);

@@ -149,6 +149,7 @@ std::vector<PreparedSample> random_samples(const MultimodalModel& model, const D
 
 WorldLayout world_layout(const MultimodalModel& model, const LayoutChoice& choice) {
   WorldLayout layout;
+  layout.balance = choice.balance;
   layout.world = choice.world;
   const auto fitting = [&](const BoundComponent& component, int tp, ComponentLayout out) {
     out.tp = split_limit(component.declarations()).ranks >= tp ? tp : 1;

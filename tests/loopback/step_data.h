@@ -41,6 +41,7 @@ struct LayoutChoice {
   int encoder_tile = 0, backbone_tile = 0;                // see ComponentLayout
   int encoder_tp = 1, connector_tp = 1, backbone_tp = 1;  // of components that have as many parts
   Placing placing = Placing::planner;
+  Balance balance{};  // by the planner
   int64_t microbatches = 1;
   uint64_t seed = 1;
   uint64_t delays = 0;

@@ -77,6 +77,21 @@ TEST(ParallelSection, AttentionByHeadsOrByTiles) {
   EXPECT_EQ(read_layout(encoder, 8).encoder("image").tile_queries, 4);
 }
 
+TEST(ParallelSection, BalanceGroupsDivideTheRanks) {
+  const auto balance = [](int64_t group, bool move) {
+    return recipe_of({{"balance", ConfigValue::map({{"group", ConfigValue::integer(group)},
+                                                    {"move", ConfigValue::boolean(move)}})}});
+  };
+  const WorldLayout layout = read_layout(balance(2, false), 4);
+  EXPECT_EQ(layout.balance, (Balance{2, false, true}));
+  EXPECT_EQ(read_layout(recipe_of({}), 4).balance, Balance{});
+  EXPECT_EQ(refusal(balance(8, true), 4),
+            "recipe.yaml:9:5: parallel.balance.group: items are spread over groups of 8, which does not divide the 4 "
+            "ranks of this run; expected one of 1, 2, 4");
+  EXPECT_EQ(refusal(balance(512, true), 512),
+            "recipe.yaml:9:5: parallel.balance.group: 512 ranks; expected at most 256");
+}
+
 TEST(ParallelSection, SizesMustDivideTheRanks) {
   EXPECT_EQ(
       refusal(recipe_of({{"backbone", sizes(4, 0)}}), 6),

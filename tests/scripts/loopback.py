@@ -95,6 +95,7 @@ class Ranks:
             "tensor_rows": (4, ["parallel.backbone={tp: 2, sp: 2}", "parallel.encoders.image={tp: 2, sp: 2}", "train.recompute=true"]),
             "tensor_ring": (4, ["parallel.backbone={tp: 2, sp: 2, attention: ring}", "parallel.encoders.image.sp=2"]),
             "tensor_shards": (4, ["parallel.backbone={tp: 2, shard: 2}", "parallel.connectors.image={tp: 4}", "data.budget=24"]),
+            "at_home": (4, ["parallel.balance={group: 2, move: false}", "parallel.encoders.image.sp=2", "parallel.backbone.sp=2"]),
             "small": (4, ["data.budget=24", "parallel.backbone.shard=2"]),
             "kept": (4, ["data.budget=24", "parallel.gather=step", "parallel.reduce=step", "parallel.backbone.shard=2"]),
         }

@@ -1,0 +1,28 @@
+#pragma once
+// Who encodes which item of a microbatch: long items divided, short ones whole, in one pass from the longest to the
+// shortest (LSSP of MegaScale-Omni, arXiv 2605.08962, together with longest-first greedy), then refined by exchanges.
+// Pure arithmetic in one order, so every rank computes the same bits.
+#include <cstdint>
+#include <vector>
+
+#include "core/step/step_plan.h"
+
+namespace loom {
+
+struct ItemWork {
+  double cost = 0;  // any unit, the same for all
+  int home = 0;     // the rank that wants its embeddings
+  int64_t rows = 0;
+  const std::vector<int64_t>* cuts = nullptr;  // rows at which it may be divided, ascending; null = nowhere
+};
+
+// Pieces of each item. Items stay within their home's group. An item that costs more than its group's mean load is cut
+// over up to `sp` ranks, at the legal rows nearest to equal shares.
+std::vector<std::vector<Piece>> spread_items(const std::vector<ItemWork>& items, int world, int sp,
+                                             const Balance& balance = {});
+
+// Sum of costs by rank; a piece has its share of the rows.
+std::vector<double> loads_of(const std::vector<ItemWork>& items, const std::vector<std::vector<Piece>>& pieces,
+                             int world);
+
+}  // namespace loom
