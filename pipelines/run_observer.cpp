@@ -11,6 +11,7 @@
 #include "core/base/version.h"
 #include "core/config/yaml_writer.h"
 #include "core/observe/process.h"
+#include "core/step/imbalance.h"
 #include "pipelines/build_model.h"
 #include "pipelines/device.h"
 #include "pipelines/machine.h"
@@ -147,7 +148,10 @@ MetricsLine RunObserver::metrics_of(const StepPlan& plan, const StepStats& stats
   const ProcessMemory memory = process_memory();
   if (memory.resident > 0) line.add("rss", memory.resident).add("rss_peak", memory.peak);
   report_.memory_peak = memory.peak;
-  if (!alone()) line.add("bytes_sent", stats.bytes_sent);
+  if (!alone()) {
+    line.add("bytes_sent", stats.bytes_sent);
+    for (const auto& [component, ratio] : imbalance_of(plan)) line.add("imbalance/" + component, ratio);
+  }
   for (const auto& [name, value] : stats.interior) line.add("loss/" + name, value);
   return line;
 }

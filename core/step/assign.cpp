@@ -6,9 +6,6 @@
 namespace loom {
 namespace {
 
-// A plugin that says nothing of costs is balanced by rows.
-double cost_of(const ItemMeta& meta) { return meta.cost > 0 ? meta.cost : static_cast<double>(meta.tokens); }
-
 int rank_of_row(const PlacedSample& sample, int64_t row) {
   LOOM_CHECK(!sample.pieces.empty(), "a sample that lies nowhere");
   for (const Piece& piece : sample.pieces) {

@@ -152,6 +152,8 @@ class Group {
 
 }  // namespace
 
+double cost_of(const ItemMeta& meta) { return meta.cost > 0 ? meta.cost : static_cast<double>(meta.tokens); }
+
 std::vector<std::vector<Piece>> spread_items(const std::vector<ItemWork>& items, int world, int sp,
                                              const Balance& balance) {
   const int ranks = balance_group(balance, world);

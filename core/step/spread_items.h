@@ -16,6 +16,9 @@ struct ItemWork {
   const std::vector<int64_t>* cuts = nullptr;  // rows at which it may be divided, ascending; null = nowhere
 };
 
+// A plugin that says nothing of costs is balanced by rows.
+double cost_of(const ItemMeta& meta);
+
 // Pieces of each item. Items stay within their home's group. An item that costs more than its group's mean load is cut
 // over up to `sp` ranks, at the legal rows nearest to equal shares.
 std::vector<std::vector<Piece>> spread_items(const std::vector<ItemWork>& items, int world, int sp,

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
@@ -244,10 +245,19 @@ TEST(Launcher, Rank0SeesTheTerminalOfTheLauncher) {
   options.out = options.error = terminal.get();
   EXPECT_EQ(launch_program(2, kShell, {"-c", "if [ -t 2 ]; then stty size <&2 >&2; else echo none >&2; fi"}, options),
             0);
-  char buffer[512];
-  const ssize_t got = ::read(master.get(), buffer, sizeof buffer);
-  ASSERT_GT(got, 0);
-  EXPECT_EQ(lines_of(std::string(buffer, static_cast<std::size_t>(got))), (Lines{"33 111", "[rank 1] none"}));
+  // What was written to a terminal reaches its other side a little later, and in parts.
+  std::string text;
+  while (std::count(text.begin(), text.end(), '\n') < 2) {
+    struct pollfd ready {
+      master.get(), POLLIN, 0
+    };
+    ASSERT_EQ(::poll(&ready, 1, 60000), 1) << text;
+    char buffer[512];
+    const ssize_t got = ::read(master.get(), buffer, sizeof buffer);
+    ASSERT_GT(got, 0);
+    text.append(buffer, static_cast<std::size_t>(got));
+  }
+  EXPECT_EQ(lines_of(text), (Lines{"33 111", "[rank 1] none"}));
 }
 
 TEST(Launcher, TheArgumentsOfRanks) {

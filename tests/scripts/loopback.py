@@ -108,8 +108,12 @@ class Ranks:
                 self.assertRegex(err, r"layout  *backbone .* sp 4 (ring|mesh of [24])")
             self.assert_close(run, "one", ("loss", "grad_norm", "lr", "tokens", "supervised", "eval_loss", "exact_match", "eval_samples"))
             self.assertTrue(all(line["bytes_sent"] > 0 for line in metrics(self.path(run))), run)
+            self.assertTrue(all(line["imbalance/backbone"] >= 1 <= line["imbalance/encoders.image"] for line in metrics(self.path(run))), run)
         self.assertIn("eval_loss", metrics(self.path("one"))[5])
         self.assertNotIn("bytes_sent", metrics(self.path("one"))[0])
+        # Groups of two whose items stay lie less evenly than items that go anywhere.
+        uneven, even = (sum(line["imbalance/encoders.image"] for line in metrics(self.path(run))) for run in ("at_home", "four"))
+        self.assertGreater(uneven, even)
 
     def test_two_runs_are_equal_to_the_bit(self):
         for run in "ab":
