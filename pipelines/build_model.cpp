@@ -3,6 +3,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "core/base/error.h"
+#include "core/nn/tensor_parallel.h"
 #include "pipelines/layout_checks.h"
 
 namespace loom {
@@ -36,8 +37,9 @@ struct Builder {
   const BuildOptions& build_options;
 
   // In a dry run nothing is measured; it takes what sends least.
-  int tile_queries(const ComponentLayout& layout, const AttentionHeads& heads, at::ScalarType type) const {
+  int tile_queries(const ComponentLayout& layout, const Declarations& declarations, at::ScalarType type) const {
     if (layout.tile_queries != kLeastTime) return layout.tile_queries;
+    const AttentionHeads heads = fewest_heads(declarations, layout.tp);
     if (!build_options.tiles.has_value() || heads.heads == 0) return kLeastTraffic;
     TileWork work;
     work.members = layout.sp;
@@ -45,6 +47,7 @@ struct Builder {
     work.heads = heads.heads;
     work.kv_heads = heads.kv_heads;
     work.head_dim = heads.head_dim;
+    work.causal = declarations.component == "backbone";
     work.element_bytes = static_cast<int64_t>(c10::elementSize(type));
     return least_time(work, *build_options.tiles);
   }
@@ -61,7 +64,7 @@ struct Builder {
     out.comm = build_options.comm;
     out.device = build_options.device;
     out.shard = layout.shard;
-    out.tile_queries = tile_queries(layout, declarations.attention, out.compute);
+    out.tile_queries = tile_queries(layout, declarations, out.compute);
     out.tp = layout.tp;
     if (const ConfigValue* parallel = recipe.tree.find("parallel"); parallel != nullptr && parallel->is_map()) {
       out.keep_weights = parallel->get_string("gather") == "step";
