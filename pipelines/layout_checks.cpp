@@ -18,11 +18,10 @@ const ConfigValue& section_of(const Recipe& recipe, const std::string& component
   return parallel.at(component.substr(0, dot)).at(component.substr(dot + 1));
 }
 
-const UnitDecl* mixes_whole(const Declarations& declarations) {
-  for (const UnitDecl& unit : declarations.units) {
-    if (unit.mixes == Mixes::whole) return &unit;
-  }
-  return nullptr;
+std::vector<std::string> sizes_up_to(int64_t most) {
+  std::vector<std::string> out;
+  for (int64_t size = 1; size <= most; ++size) out.push_back(std::to_string(size));
+  return out;
 }
 
 void check_rows(const ConfigValue& section, const ComponentLayout& layout, int world, const Declarations& declarations,
@@ -30,7 +29,7 @@ void check_rows(const ConfigValue& section, const ComponentLayout& layout, int w
   if (layout.sp == 1) return;
   const std::string& name = declarations.component;
   const bool lanes = name == "backbone";  // an encoder's items stay whole where they must
-  if (const UnitDecl* unit = mixes_whole(declarations)) {
+  if (const UnitDecl* unit = whole_unit(declarations)) {
     LOOM_CHECK_USER(!lanes, said_at(section.at("sp")), "the ranks of a lane are ", layout.sp, ", but unit ",
                     quote_text(unit->name), " of ", name, " (", origin,
                     ") mixes a whole sample and cannot be split; expected 1");
@@ -40,11 +39,8 @@ void check_rows(const ConfigValue& section, const ComponentLayout& layout, int w
   // Of a rank beyond the number of heads there would be no use.
   const int64_t heads = fewest_heads(declarations, layout.tp).heads;
   if (layout.sp <= heads) return;
-  std::vector<std::string> legal = divisors(world / layout.tp, heads);
-  if (!lanes) {
-    legal.clear();
-    for (int64_t sp = 1; sp <= std::min<int64_t>(heads, world); ++sp) legal.push_back(std::to_string(sp));
-  }
+  const std::vector<std::string> legal =
+      lanes ? divisors(world / layout.tp, heads) : sizes_up_to(std::min<int64_t>(heads, world));
   throw UserError(concat(said_at(section.at("sp")), lanes ? "a lane is " : "an item is shared by up to ", layout.sp,
                          " ranks, but attention of ", name, " has ", heads, heads == 1 ? " head" : " heads",
                          layout.tp > 1 ? concat(" on each of ", layout.tp, " ranks (tp)") : "", "; expected one of ",
@@ -87,7 +83,6 @@ void check_machines(const Recipe& recipe, const WorldLayout& layout, int local_w
   if (parallel == nullptr || !parallel->is_map() || layout.world == local_world) return;
   if (parallel->get_bool("across_machines")) return;
   const auto check = [&](const std::string& component, const char* key, const char* whose, int ranks) {
-    if (ranks == 1) return;
     const ConfigValue& section = section_of(recipe, component);
     LOOM_CHECK_USER(local_world % ranks == 0, said_at(section.at(key)), whose, " ", ranks,
                     " ranks, which do not lie within machines of ", local_world,

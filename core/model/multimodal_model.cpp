@@ -156,12 +156,8 @@ std::string MultimodalModel::features_partition(const std::string& modality) con
 }
 
 bool MultimodalModel::divisible(const std::string& modality) const {
-  for (const BoundComponent* part : {parts_.encoders.at(modality).get(), parts_.connectors.at(modality).get()}) {
-    for (const UnitDecl& unit : part->declarations().units) {
-      if (unit.mixes == Mixes::whole) return false;
-    }
-  }
-  return true;
+  return whole_unit(parts_.encoders.at(modality)->declarations()) == nullptr &&
+         whole_unit(parts_.connectors.at(modality)->declarations()) == nullptr;
 }
 
 Backbone& MultimodalModel::backbone() { return dynamic_cast<Backbone&>(parts_.backbone->component()); }

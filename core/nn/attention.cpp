@@ -35,18 +35,22 @@ const char* name_of(AttentionInput input) {
 
 Attention::Attention(UnitContext& ctx, AttentionSpec spec) : ctx_(&ctx), spec_(std::move(spec)) {}
 
+const AttentionPlan& Attention::plan(const Tensor& x, std::optional<AttentionInput> input) {
+  if (plan_ == nullptr) {
+    share_ = spec_;
+    grouped_ = ctx_->take_share(share_, x.size(-1), input);
+    plan_ = ctx_->attention_plan(share_, grouped_);
+  }
+  return *plan_;
+}
+
 void Attention::take(AttentionInput input, const Tensor& x) {
   LOOM_CHECK(x.defined(), "attention: ", name_of(input), " is not a tensor");
   of(input) = x;
   if (ctx_->cached(spec_)) return;
-  if (plan_ == nullptr) {
-    share_ = spec_;
-    const bool query = input == AttentionInput::query;
-    grouped_ = ctx_->take_share(share_, query ? x.size(-1) : 0, query ? 0 : x.size(-1));
-    plan_ = ctx_->attention_plan(share_, grouped_);
-  }
+  const AttentionPlan& plan = this->plan(x, input);
   ctx_->check_attention(share_, grouped_, input, x);
-  if (plan_->alone() || !plan_->tiles.empty() || ctx_->state_.recomputing) return;
+  if (plan.alone() || !plan.tiles.empty() || ctx_->state_.recomputing) return;
   if (moves_ == nullptr)
     moves_ = std::make_shared<HeadMoves>(*ctx_->state_.comm, ctx_->what("attention"), plan_, spec_.head_dim);
   of(input) = x.contiguous();
@@ -58,21 +62,17 @@ Tensor Attention::output() {
   return ctx_->cached(spec_) ? ctx_->cached_attention(spec_, q_, k_, v_) : ctx_->run_attention(*this);
 }
 
-bool Attention::fuses(const Tensor& qkv) const {
-  const ContextState& state = ctx_->state_;
-  AttentionSpec spec = spec_;
-  const bool grouped = ctx_->take_share(spec, qkv.size(-1), qkv.size(-1));
-  return spec_.kv_partition == "=" && !(state.cache != nullptr && spec_.causal) && backend_of(qkv) == Backend::cpu &&
+bool Attention::fuses(const Tensor& qkv) {
+  return spec_.kv_partition == "=" && !ctx_->cached(spec_) && backend_of(qkv) == Backend::cpu &&
          (qkv.scalar_type() == at::kFloat || qkv.scalar_type() == at::kDouble) && qkv.dim() == 2 &&
-         qkv.is_contiguous() && ctx_->attention_plan(spec, grouped)->alone();
+         qkv.is_contiguous() && plan(qkv, std::nullopt).alone();
 }
 
 Tensor Attention::fused(const Tensor& qkv, std::function<void(const Tensor& heads, bool inverse)> turn) {
-  AttentionSpec spec = spec_;
-  const bool grouped = ctx_->take_share(spec, qkv.size(-1), qkv.size(-1));
-  const int64_t rows = ctx_->attended(spec.partition, grouped).rows();
-  const int64_t columns = (spec.heads + 2 * spec.kv_heads) * spec.head_dim;
   LOOM_CHECK(fuses(qkv), "attention: fused() without fuses()");
+  const AttentionSpec& spec = share_;
+  const int64_t rows = ctx_->attended(spec.partition, grouped_).rows();
+  const int64_t columns = (spec.heads + 2 * spec.kv_heads) * spec.head_dim;
   if (qkv.size(0) != rows || qkv.size(1) != columns)
     throw PluginError(concat("attention: qkv ", qkv.sizes(), "; expected [", rows, ", ", columns, "]"));
   ContextState& state = ctx_->state_;
@@ -80,8 +80,7 @@ Tensor Attention::fused(const Tensor& qkv, std::function<void(const Tensor& head
   const bool keeps = state.kept != nullptr && !state.recomputing, reuses = state.kept != nullptr && !keeps;
   const VarlenResult* kept = reuses ? &UnitContext::next(state.kept->attention, ctx_->next_kept_attention_) : nullptr;
   VarlenResult computed;
-  Tensor out = fused_attention(qkv, std::move(turn), ctx_->attention_plan(spec, grouped)->local, shape_of(spec), kept,
-                               keeps ? &computed : nullptr);
+  Tensor out = fused_attention(qkv, std::move(turn), plan_->local, shape_of(spec), kept, keeps ? &computed : nullptr);
   if (keeps) state.kept->attention.push_back(std::move(computed));
   return out;
 }
@@ -94,13 +93,13 @@ Attention UnitContext::attention(AttentionSpec spec) {
   return Attention(*this, std::move(spec));
 }
 
-// Of a fused projection both numbers are its columns; 0 = not there yet.
-bool UnitContext::take_share(AttentionSpec& spec, int64_t q_columns, int64_t kv_columns) const {
+bool UnitContext::take_share(AttentionSpec& spec, int64_t columns, std::optional<AttentionInput> input) const {
   if (tensor_ranks() == 1) return false;
   const int64_t kv_heads = share(spec.kv_heads).count(), heads = kv_heads * (spec.heads / spec.kv_heads);
-  const bool fused = q_columns > 0 && kv_columns > 0;
-  const int64_t columns = fused ? heads + 2 * kv_heads : q_columns > 0 ? heads : kv_heads;
-  if (std::max(q_columns, kv_columns) != columns * spec.head_dim) return false;
+  const int64_t share_heads = !input.has_value()                ? heads + 2 * kv_heads
+                              : *input == AttentionInput::query ? heads
+                                                                : kv_heads;
+  if (columns != share_heads * spec.head_dim) return false;
   spec.heads = heads;
   spec.kv_heads = kv_heads;
   return true;

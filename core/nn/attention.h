@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/base/tensor.h"
@@ -40,7 +41,7 @@ class Attention {
 
   // In place of these calls, for a fused projection: may fused() be called? Self attention that is this rank's alone,
   // without a cache, where the pieces of the CPU are in use.
-  bool fuses(const Tensor& qkv) const;
+  bool fuses(const Tensor& qkv);
   // qkv [rows, q | k | v] belongs to the attention from now on. `turn` (may be empty) changes the columns of q and k
   // where they are, or their gradients back.
   Tensor fused(const Tensor& qkv, std::function<void(const Tensor& heads, bool inverse)> turn);
@@ -48,8 +49,10 @@ class Attention {
  private:
   friend class UnitContext;
   Attention(UnitContext& ctx, AttentionSpec spec);
-  // Finds out whose heads these are, when the first of the three is there.
   void take(AttentionInput input, const Tensor& x);
+  // Whose heads these are, and who exchanges what: asked with the first tensor that is there (none of the three = a
+  // fused projection), and then known.
+  const AttentionPlan& plan(const Tensor& x, std::optional<AttentionInput> input);
   Tensor& of(AttentionInput input) {
     return input == AttentionInput::query ? q_ : input == AttentionInput::key ? k_ : v_;
   }

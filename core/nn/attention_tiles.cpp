@@ -31,13 +31,21 @@ int AttentionTile::queries_to(int step) const { return queries_from(-step); }
 int AttentionTile::keys_from(int step) const { return turned(me / queries, step, keys()) * queries + me % queries; }
 int AttentionTile::keys_to(int step) const { return keys_from(-step); }
 
-int least_traffic(int members, double kv_share) {
-  const auto sent = [&](int a) { return 5.0 * (a - 1) + 6.0 * kv_share * (members / a - 1); };
+int best_divisor(int members, const std::function<double(int)>& cost, double worthwhile) {
   int best = 1;
+  double least = cost(1);
   for (int a = 2; a <= members; ++a) {
-    if (members % a == 0 && sent(a) < sent(best)) best = a;
+    if (members % a != 0) continue;
+    const double own = cost(a);
+    if (own >= worthwhile * least) continue;
+    best = a;
+    least = own;
   }
   return best;
+}
+
+int least_traffic(int members, double kv_share) {
+  return best_divisor(members, [&](int a) { return 5.0 * (a - 1) + 6.0 * kv_share * (members / a - 1); });
 }
 
 AttentionTile plan_tile(const SplitSegment& q, const SplitSegment* k, int rank, int queries, double kv_share) {

@@ -10,6 +10,7 @@
 // backward 3 (a - 1) Q + 4 (b - 1) K, and a number per query and head with every partial output (log-sum-exp), two with
 // every query of the backward (log-sum-exp, delta).
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "core/nn/varlen_attention.h"
@@ -44,6 +45,8 @@ struct AttentionTile {
 // `queries`: the a that is wanted, of which the tile's is the greatest common divisor with the number of members; or
 // kLeastTraffic. `kv_share`: width of a key over that of a query. `k` may be null: no keys.
 AttentionTile plan_tile(const SplitSegment& q, const SplitSegment* k, int rank, int queries, double kv_share = 1);
+// The divisor of `members` that costs least; a larger one must cost less than `worthwhile` of the best smaller one.
+int best_divisor(int members, const std::function<double(int)>& cost, double worthwhile = 1);
 // The a that sends least in a forward and its backward; of equal ones the smallest, which holds least.
 int least_traffic(int members, double kv_share);
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -177,8 +178,9 @@ class UnitContext {
   Tensor gather_along(const Tensor& x, const Route& route, int64_t rows);
   Tensor remember(const Tensor& x, std::string_view partition, Tensor gathered);
   const Segments& attended(const std::string& partition, bool grouped) const;
-  // Are these columns of q, or of k and v, this rank's heads of the group's rows? Then `spec` becomes the share.
-  bool take_share(AttentionSpec& spec, int64_t q_columns, int64_t kv_columns) const;
+  // Are these columns (of q, of k or v, of a fused projection) this rank's heads of the group's rows? Then `spec`
+  // becomes the share.
+  bool take_share(AttentionSpec& spec, int64_t columns, std::optional<AttentionInput> input) const;
   std::shared_ptr<const AttentionPlan> attention_plan(const AttentionSpec& spec, bool grouped) const;
   void check_attention(const AttentionSpec& spec, bool grouped, AttentionInput input, const Tensor& x) const;
   Tensor run_attention(Attention& of);

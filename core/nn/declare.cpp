@@ -97,6 +97,13 @@ Site Declarer::site(std::string_view name) const {
   return Site{name_id(full)};
 }
 
+const UnitDecl* whole_unit(const Declarations& declarations) {
+  for (const UnitDecl& unit : declarations.units) {
+    if (unit.mixes == Mixes::whole) return &unit;
+  }
+  return nullptr;
+}
+
 void Declarer::attends(const AttentionHeads& heads) const {
   AttentionHeads& fewest = out_->attention;
   if (fewest.heads == 0 || heads.heads < fewest.heads) fewest = heads;

@@ -105,6 +105,9 @@ struct Declarations {
   AttentionHeads attention;  // of the layer that has fewest
 };
 
+// A unit that mixes whole items, so that none may be split; null = there is none.
+const UnitDecl* whole_unit(const Declarations& declarations);
+
 class Param {
  public:
   int index() const { return index_; }

@@ -85,7 +85,7 @@ struct SplitCall {
   std::shared_ptr<const SplitAttention>* computed = nullptr;  // what to keep
 };
 
-// With autograd, as varlen_attention. By heads two exchanges forward (q, k, v, each by itself; output), two backward.
+// With autograd, as varlen_attention. By heads four exchanges forward (q, k, v, each by itself; output), two backward.
 Tensor split_attention(const SplitCall& call, const Tensor& q, const Tensor& k, const Tensor& v);
 
 }  // namespace loom

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/communicator.h"
+#include "core/nn/attention_tiles.h"
 #include "core/nn/varlen_attention.h"
 
 namespace loom {
@@ -80,17 +81,8 @@ double tile_seconds(const TileWork& work, int queries, const TileTimes& times) {
 }
 
 int least_time(const TileWork& work, const TileTimes& times) {
-  int best = 1;
-  double least = tile_seconds(work, 1, times);
-  for (int a = 2; a <= work.members; ++a) {
-    if (work.members % a != 0) continue;
-    const double seconds = tile_seconds(work, a, times);
-    if (seconds < kWorthwhile * least) {
-      best = a;
-      least = seconds;
-    }
-  }
-  return best;
+  return best_divisor(
+      work.members, [&](int a) { return tile_seconds(work, a, times); }, kWorthwhile);
 }
 
 TileTimes measure_tiles(Communicator& comm, at::ScalarType type, c10::Device device) {

@@ -1,4 +1,6 @@
 // From verdicts to works and back; the arithmetic is in spread_items.
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/step/spread_items.h"
 #include "core/step/step_plan.h"

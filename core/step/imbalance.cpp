@@ -28,14 +28,13 @@ std::map<std::string, double> imbalance_of(const StepPlan& plan) {
     }
     sums["backbone"].add(rows);
     for (const auto& [modality, items] : microbatch.items) {
-      std::vector<ItemWork> works;
-      std::vector<std::vector<Piece>> pieces;
+      std::vector<double> costs(static_cast<size_t>(plan.layout.world));
       for (const PlacedItem& item : items) {
-        const ItemPlace& place = plan.samples[static_cast<size_t>(item.sample)].items[static_cast<size_t>(item.item)];
-        works.push_back({cost_of(place.meta), 0, place.meta.tokens, nullptr});
-        pieces.push_back(item.pieces);
+        const ItemMeta& meta =
+            plan.samples[static_cast<size_t>(item.sample)].items[static_cast<size_t>(item.item)].meta;
+        add_load(cost_of(meta), meta.tokens, item.pieces, costs);
       }
-      sums["encoders." + modality].add(loads_of(works, pieces, plan.layout.world));
+      sums["encoders." + modality].add(costs);
     }
   }
   std::map<std::string, double> out;

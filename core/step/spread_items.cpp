@@ -168,16 +168,10 @@ std::vector<std::vector<Piece>> spread_items(const std::vector<ItemWork>& items,
   return out;
 }
 
-std::vector<double> loads_of(const std::vector<ItemWork>& items, const std::vector<std::vector<Piece>>& pieces,
-                             int world) {
-  std::vector<double> out(static_cast<size_t>(world));
-  for (size_t i = 0; i < items.size(); ++i) {
-    for (const Piece& piece : pieces[i])
-      out[static_cast<size_t>(piece.rank)] +=
-          items[i].rows == 0 ? items[i].cost
-                             : items[i].cost * (static_cast<double>(piece.rows) / static_cast<double>(items[i].rows));
-  }
-  return out;
+void add_load(double cost, int64_t rows, const std::vector<Piece>& pieces, std::vector<double>& loads) {
+  for (const Piece& piece : pieces)
+    loads[static_cast<size_t>(piece.rank)] +=
+        rows == 0 ? cost : cost * (static_cast<double>(piece.rows) / static_cast<double>(rows));
 }
 
 }  // namespace loom

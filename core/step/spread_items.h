@@ -24,8 +24,7 @@ double cost_of(const ItemMeta& meta);
 std::vector<std::vector<Piece>> spread_items(const std::vector<ItemWork>& items, int world, int sp,
                                              const Balance& balance = {});
 
-// Sum of costs by rank; a piece has its share of the rows.
-std::vector<double> loads_of(const std::vector<ItemWork>& items, const std::vector<std::vector<Piece>>& pieces,
-                             int world);
+// Adds an item's cost to the loads of its pieces' ranks; a piece has its share of the rows.
+void add_load(double cost, int64_t rows, const std::vector<Piece>& pieces, std::vector<double>& loads);
 
 }  // namespace loom

@@ -32,7 +32,6 @@ enum Place : size_t {
   kEncoderTp,
   kConnectorTp,
   kBackboneTp,
-  kBalance,
 };
 
 constexpr int kWorlds[] = {2, 4, 8}, kShards[] = {1, 2, 0}, kSps[] = {1, 2, 4};
@@ -63,8 +62,7 @@ std::vector<Factor> make_factors() {
           {"backbone_attention", attention},
           {"encoder_tp", sps},
           {"connector_tp", {"1", "2"}},
-          {"backbone_tp", sps},
-          {"balance", {"all", "groups of 1", "groups of 2", "at home"}}};
+          {"backbone_tp", sps}};
 }
 
 bool has_encoder(const ModelSpec& spec, const std::string& modality, EncoderKind kind) {
@@ -190,8 +188,6 @@ ParityCase parity_case(const Combination& c, uint64_t seed) {
   out.layout.connector_tp = kSps[c[kConnectorTp]];
   out.layout.backbone_tp = kSps[c[kBackboneTp]];
   out.layout.placing = static_cast<Placing>(c[kPlacing] + 1);
-  out.layout.balance.group = c[kBalance] % 3;
-  out.layout.balance.move = c[kBalance] != 3;
   out.layout.microbatches = kMicrobatches[c[kAccumulation]];
   out.layout.seed = seed;
   return out;
@@ -223,8 +219,6 @@ void check_parity(const ParityCase& parity, const std::string& name, Exercised& 
     worst = std::max(worst, difference.worst);
     sum.float_tensors += single ? difference.tensors : 0;
     sum.by_noise += difference.by_noise;
-    sum.float_cases += single ? 1 : 0;
-    sum.noisy_cases += difference.by_noise > 0 ? 1 : 0;
     if (difference.by_noise > 0)
       std::cout << "  " << name << ": " << difference.by_noise << " of " << difference.tensors
                 << " tensors judged by their own rounding\n";

@@ -24,7 +24,6 @@ struct Exercised {
   int64_t cases = 0, split_items = 0, split_samples = 0, idle_ranks = 0, halos = 0, split_sums = 0, recomputed = 0;
   int64_t without_items = 0, without_rows = 0;
   int64_t float_tensors = 0, by_noise = 0;  // compared in float32, and of these judged by their own rounding
-  int64_t float_cases = 0, noisy_cases = 0;
   double worst_double = 0, worst_float = 0;
 };
 

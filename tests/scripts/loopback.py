@@ -252,8 +252,8 @@ class Loopback(Ranks, unittest.TestCase):
         layouts = {
             "tensor": (2, ["parallel.backbone.tp=2", "parallel.encoders.image.tp=2"]),
             "ring": (2, ["parallel.backbone={sp: 2, attention: ring}"]),
-            "tensor_rows": (4, ["parallel.backbone={tp: 2, sp: 2}", "parallel.encoders.image.tp=2"]),
-            "mesh": (4, ["parallel.backbone={sp: 4, attention: mesh, mesh_queries: 2}", "parallel.encoders.image.sp=2"]),
+            "tensor_rows": (4, ["parallel.backbone={tp: 2, sp: 2}", "parallel.encoders.image={tp: 2, sp: 2, attention: ring}"]),
+            "mesh": (4, ["parallel.backbone={sp: 4, attention: mesh, mesh_queries: 2}", "parallel.encoders.image={sp: 4, attention: ring}"]),
         }
         for precision, most in (("fp64", 1e-10), ("fp32", 2e-5)):
             self.train("one" + precision, 1, *settings, f"train.precision={precision}")

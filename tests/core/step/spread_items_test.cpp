@@ -17,6 +17,13 @@ namespace {
 
 using test::Draws;
 
+std::vector<double> loads_of(const std::vector<ItemWork>& items, const std::vector<std::vector<Piece>>& pieces,
+                             int ranks) {
+  std::vector<double> out(static_cast<size_t>(ranks));
+  for (size_t i = 0; i < items.size(); ++i) add_load(items[i].cost, items[i].rows, pieces[i], out);
+  return out;
+}
+
 double most_over_mean(const std::vector<double>& loads) {
   const double all = std::accumulate(loads.begin(), loads.end(), 0.0);
   return *std::max_element(loads.begin(), loads.end()) * static_cast<double>(loads.size()) / all;

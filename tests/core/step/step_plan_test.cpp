@@ -246,10 +246,7 @@ TEST(AssignItems, DivisionNeverRaisesTheHighestLoadAboveTheBound) {
       std::vector<double> load(static_cast<size_t>(world), 0);
       for (const PlacedItem& item : got.items) {
         const ItemMeta& meta = got.samples[static_cast<size_t>(item.sample)].items[0].meta;
-        for (const Piece& piece : item.pieces) {
-          load[static_cast<size_t>(piece.rank)] +=
-              cost_of(meta) * static_cast<double>(piece.rows) / static_cast<double>(meta.tokens);
-        }
+        add_load(cost_of(meta), meta.tokens, item.pieces, load);
       }
       return *std::max_element(load.begin(), load.end());
     };
