@@ -1,5 +1,6 @@
 #include "pipelines/json_lines.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 
@@ -24,6 +25,19 @@ void JsonLines::write(const Line& line) {
 
 void JsonLines::flush() {
   if (std::fflush(file()) != 0) fail();
+}
+
+std::vector<std::string_view> last_lines(std::string_view text, size_t count) {
+  std::vector<std::string_view> out;
+  size_t end = text.rfind('\n');
+  while (end != std::string_view::npos && out.size() < count) {
+    const size_t before = end == 0 ? std::string_view::npos : text.rfind('\n', end - 1);
+    const size_t begin = before == std::string_view::npos ? 0 : before + 1;
+    out.push_back(text.substr(begin, end - begin));
+    end = before;
+  }
+  std::reverse(out.begin(), out.end());
+  return out;
 }
 
 }  // namespace loom

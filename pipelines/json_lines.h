@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -28,5 +30,8 @@ class JsonLines {
   std::string path_;
   std::unique_ptr<std::FILE, Close> own_;
 };
+
+// The last `count` complete lines of a file's text, the oldest first.
+std::vector<std::string_view> last_lines(std::string_view text, size_t count);
 
 }  // namespace loom

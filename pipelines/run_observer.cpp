@@ -66,6 +66,7 @@ RunObserver::RunObserver(const Job& job, std::string run, int64_t training_sampl
       steps_(job.recipe.train().get_int("steps")),
       metrics_(run_ + "/metrics.jsonl"),
       timing_(run_ + "/timing.jsonl"),
+      ranks_(run_, job.layout, steps_, job.model->components().size()),
       samples_(run_ + "/samples.jsonl") {
   report_.job = &job_;
   report_.samples = training_samples;
@@ -80,6 +81,7 @@ void RunObserver::begin(const RunState& state, bool resumed) {
   if (resumed) {
     metrics_.truncate_after(state.step);
     timing_.truncate_after(state.step);
+    ranks_.truncate_after(state.step);
     samples_.truncate_after(state.step);
   }
   events_ = std::make_unique<TensorBoardWriter>(run_, resumed ? state.step + 1 : 0);
@@ -262,6 +264,7 @@ void RunObserver::end(const RunState& state, const std::string& status, const st
   if (progress_ != nullptr) progress_->finish();
   progress_.reset();
   if (status != "failed" && !times_.empty()) log_info("time    ", times_.line());
+  if (status != "failed" && !ranks_.totals().empty()) log_info("ranks   ", ranks_.totals().line());
   report_.state = state;
   report_.status = status;
   report_.note = note;

@@ -1,7 +1,7 @@
 #pragma once
 // Everything that rank 0 shows of a run while it goes on: the head, the progress line, metrics.jsonl, timing.jsonl,
-// TensorBoard events, samples.jsonl and report.html. The training loop tells it what happened and never asks it
-// anything.
+// ranks.jsonl, timeline.json, TensorBoard events, samples.jsonl and report.html. The training loop tells it what
+// happened and never asks it anything.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -14,6 +14,7 @@
 #include "core/train/trainer.h"
 #include "pipelines/evaluator.h"
 #include "pipelines/job.h"
+#include "pipelines/rank_log.h"
 #include "pipelines/run_report.h"
 #include "pipelines/run_state.h"
 #include "pipelines/sample_log.h"
@@ -49,6 +50,11 @@ class RunObserver {
 
   void step_done(const StepPlan& plan, const StepStats& stats, const StepTime& time, const StepLoader& loader,
                  const RunState& state);
+  // Of several ranks, behind step_done: what each of them did.
+  void ranks_done(const StepPlan& plan, const RankTable& table) { ranks_.step_done(plan, table, line_); }
+  // What the ranks will send in the step whose ranks_done comes next.
+  void predict_wire(WireForecast forecast) { ranks_.predict(std::move(forecast)); }
+  void timeline(const RankTimeline& timeline) const { ranks_.timeline(line_.step, timeline); }
   void evaluated(const EvalOptions& options, const EvalResult& result);
   // Writes what is known of the step: once per step, after its evaluation if there was one.
   void end_step(const StepLoader& loader);
@@ -70,6 +76,7 @@ class RunObserver {
   std::string run_;
   int64_t steps_;
   MetricsWriter metrics_, timing_;
+  RankLog ranks_;
   SampleLog samples_;
   std::unique_ptr<TensorBoardWriter> events_;
   std::unique_ptr<Progress> progress_;

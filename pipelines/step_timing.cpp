@@ -10,6 +10,7 @@
 #include "core/base/file.h"
 #include "core/base/text.h"
 #include "core/observe/progress.h"
+#include "pipelines/json_lines.h"
 
 namespace loom {
 namespace {
@@ -45,20 +46,6 @@ KindSeconds kinds_of(const nlohmann::json& unit, const char* direction) {
 
 KindSeconds scaled(const KindSeconds& time, double factor) {
   return {time.gemm * factor, time.attention * factor, time.communication * factor, time.other * factor};
-}
-
-// Complete ones, the oldest first.
-std::vector<std::string_view> last_lines(std::string_view text, size_t count) {
-  std::vector<std::string_view> out;
-  size_t end = text.rfind('\n');
-  while (end != std::string_view::npos && out.size() < count) {
-    const size_t before = end == 0 ? std::string_view::npos : text.rfind('\n', end - 1);
-    const size_t begin = before == std::string_view::npos ? 0 : before + 1;
-    out.push_back(text.substr(begin, end - begin));
-    end = before;
-  }
-  std::reverse(out.begin(), out.end());
-  return out;
 }
 
 std::string name_of(const UnitTime& time) { return time.component + "." + time.unit; }
@@ -120,9 +107,12 @@ std::string timing_json(int64_t step, const StepTime& time, const std::map<std::
   return "{\"step\":" + std::to_string(step) + ",\"units\":[" + units + "]}";
 }
 
+int64_t line_interval(int64_t steps, double line_bytes) {
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(static_cast<double>(steps) * line_bytes / kMostBytes)));
+}
+
 int64_t timing_interval(int64_t steps, size_t units) {
-  const double bytes = static_cast<double>(steps) * static_cast<double>(units) * kBytesPerUnit;
-  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(bytes / kMostBytes)));
+  return line_interval(steps, static_cast<double>(units) * kBytesPerUnit);
 }
 
 std::vector<TimedUnit> mean_timing(const std::string& path, size_t lines) {

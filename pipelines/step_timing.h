@@ -34,7 +34,9 @@ class TimeTotals {
 // {"step":3,"units":[{"unit":"backbone.blocks.0","forward":{"gemm":..,"attention":..,"other":..},"backward":{..}}]}.
 // "communication" only where there was some; "flops" (of the step, forward and backward) where they are known.
 std::string timing_json(int64_t step, const StepTime& time, const std::map<std::string, double>& unit_flops);
-// Every how many steps a line is written, so that the file of a long run of a large model stays below some 20 MB.
+// Every how many steps a line of so many bytes is written, so that the file of a long run stays below some 20 MB.
+int64_t line_interval(int64_t steps, double line_bytes);
+// Of timing.jsonl.
 int64_t timing_interval(int64_t steps, size_t units);
 
 struct TimedUnit {

@@ -18,9 +18,15 @@
 #include "pipelines/parallel_section.h"
 #include "pipelines/plan.h"
 #include "pipelines/run_folder.h"
+#include "pipelines/wire_forecast.h"
 #include "pipelines/world_run.h"
 
 namespace loom {
+namespace {
+
+constexpr int64_t kEarlyTimeline = 2;  // a step; the first one is slow
+
+}  // namespace
 
 std::string TrainFlags::recipe_file() const { return resume.empty() ? recipe : resolved_recipe_of(resume); }
 
@@ -45,6 +51,10 @@ TrainingRun::TrainingRun(const TrainFlags& flags, Communicator& comm, const Rank
   if (resumed_) restore();
   if (leader() && flags.profile) open_profile(flags);
   clock_ = std::make_unique<StepClock>(*job_.model);
+  if (alone()) return;
+  std::vector<std::string> components;
+  for (const BoundComponent* component : job_.model->components()) components.push_back(component->name());
+  ranks_ = std::make_unique<RankGather>(comm_, std::move(components));
 }
 
 void TrainingRun::open_run(const TrainFlags& flags) {
@@ -153,6 +163,7 @@ void TrainingRun::one_step() {
   clock_->begin_step(std::exchange(first_seconds_, 0));
   const LoadedStep loaded = first_.has_value() ? *std::exchange(first_, std::nullopt) : next_step();
   if (leader() && !costed_) observer_->tell("startup_seconds", process_age_seconds());
+  if (ranks_ != nullptr) ranks_->begin_step();
   const StepStats stats = trainer_->step(loaded);
   const StepTime time = clock_->end_step();
   if (profile_ != nullptr) profile_->end_step(stats.step);
@@ -161,8 +172,9 @@ void TrainingRun::one_step() {
   state_.tokens += stats.tokens;
   state_.samples += stats.samples;
   stop_agreed_ = stats.stop;
-  if (leader() && !costed_) learn_cost(loaded);
-  if (leader()) observer_->step_done(loaded.plan, stats, time, *loader_, state_);
+  const std::optional<RankTable> table = ranks_ != nullptr ? ranks_->gather(time, loaded.plan) : std::nullopt;
+  const RankTimeline timeline = timeline_due(stats) ? gather_timeline(comm_, *clock_) : RankTimeline{};
+  if (leader()) show_step(loaded, stats, time, table, timeline);
   if (due(job_.recipe.eval().get_int("every"))) evaluate_together();
   if (leader()) observer_->end_step(*loader_);
   if (saver_ != nullptr && saver_->poll() && leader()) {
@@ -172,13 +184,30 @@ void TrainingRun::one_step() {
   if (due(job_.recipe.checkpoint().get_int("every"))) save();
 }
 
+// Whenever a report may follow, and once early, so that one that is written soon has a picture.
+bool TrainingRun::timeline_due(const StepStats& stats) const {
+  return stats.stop || stats.step == steps_ || stats.step == kEarlyTimeline ||
+         due(job_.recipe.eval().get_int("every")) || due(job_.recipe.checkpoint().get_int("every"));
+}
+
+void TrainingRun::show_step(const LoadedStep& loaded, const StepStats& stats, const StepTime& time,
+                            const std::optional<RankTable>& table, const RankTimeline& timeline) {
+  if (!costed_) learn_cost(loaded);
+  observer_->step_done(loaded.plan, stats, time, *loader_, state_);
+  if (table.has_value()) observer_->ranks_done(loaded.plan, *table);
+  if (!timeline.ranks.empty()) observer_->timeline(timeline);
+}
+
 // After the first step, so that nobody waits for it. A plugin that does not run without memory leaves the numbers out.
 void TrainingRun::learn_cost(const LoadedStep& loaded) {
   costed_ = true;
   cost_ = try_step_cost(job_, loaded.plan);
   if (cost_ == nullptr) return;
   observer_->set_cost(cost_.get());
-  if (!alone()) return;  // plans are of one rank
+  if (!alone()) {  // plans are of one rank
+    observer_->predict_wire(wire_forecast(job_, loaded));
+    return;
+  }
   observer_->set_plan(plan_rows(plan_memory(job_, batch_from_step(loaded)), job_));
 }
 

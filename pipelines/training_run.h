@@ -10,6 +10,8 @@
 #include "core/comm/communicator.h"
 #include "core/comm/rank_place.h"
 #include "core/data/step_feed.h"
+#include "core/train/rank_table.h"
+#include "core/train/rank_timeline.h"
 #include "core/train/trainer.h"
 #include "pipelines/job.h"
 #include "pipelines/run_observer.h"
@@ -54,6 +56,9 @@ class TrainingRun {
   LoadedStep next_step();
   void one_step();
   void learn_cost(const LoadedStep& loaded);  // rank 0: what a step costs, for rates and the report
+  bool timeline_due(const StepStats& stats) const;
+  void show_step(const LoadedStep& loaded, const StepStats& stats, const StepTime& time,
+                 const std::optional<RankTable>& table, const RankTimeline& timeline);  // rank 0
   bool due(int64_t every) const { return every > 0 && state_.step % every == 0; }
   void evaluate_together();
   void evaluate_here();
@@ -74,6 +79,7 @@ class TrainingRun {
   std::unique_ptr<StepCost> cost_;                     // rank 0, from the first step on
   std::unique_ptr<StepProfile> profile_;               // rank 0, when asked for; outlives the clock
   std::unique_ptr<StepClock> clock_;
+  std::unique_ptr<RankGather> ranks_;      // where there are several
   std::unique_ptr<RunObserver> observer_;  // rank 0
   RunState state_;
   std::optional<LoadedStep> first_;  // read ahead of the loop, so that the head can tell of it; always consumed

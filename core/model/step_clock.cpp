@@ -85,6 +85,7 @@ class StepClock::Timeline {
     events_[used_].record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
     return used_++;
   }
+  bool on_host() const { return on_host_; }
   // Waits for all marks.
   void settle() const {
     if (used_ > 0) events_[used_ - 1].synchronize();
@@ -112,10 +113,15 @@ struct StepClock::Listener : c10::DebugInfoBase {
   ~Listener() override = default;
 
   struct Open : at::ObserverContext {
-    Open(StepClock& owner, TimeKind of) : clock(owner), kind(of), begin(owner.timeline_->mark()) {}
+    Open(StepClock& owner, TimeKind of)
+        : clock(owner),
+          kind(of),
+          begin(owner.timeline_->mark()),
+          processor(of == TimeKind::communication ? owner.phases_.processor() : 0) {}
     StepClock& clock;
     TimeKind kind;
     size_t begin;
+    double processor;
   };
 
   static std::unique_ptr<at::ObserverContext> before(const at::RecordFunction& record) {
@@ -130,7 +136,10 @@ struct StepClock::Listener : c10::DebugInfoBase {
     if (context == nullptr) return;
     const auto* open = static_cast<Open*>(context);
     StepClock& clock = open->clock;
-    clock.spans_.push_back({clock.current_, open->kind, open->begin, clock.timeline_->mark()});
+    const size_t end = clock.timeline_->mark();
+    clock.spans_.push_back({clock.current_, open->kind, open->begin, end});
+    if (open->kind == TimeKind::communication)
+      clock.phases_.communicated(open->begin, end, clock.phases_.processor() - open->processor);
     clock.inside_ = false;
   }
 
@@ -140,7 +149,10 @@ struct StepClock::Listener : c10::DebugInfoBase {
 };
 
 StepClock::StepClock(MultimodalModel& model)
-    : model_(model), timeline_(std::make_unique<Timeline>(model.device())), cells_(kUnits) {
+    : model_(model),
+      timeline_(std::make_unique<Timeline>(model.device())),
+      phases_(timeline_->on_host()),
+      cells_(kUnits) {
   model_.observers().add(*this);
 }
 
@@ -178,7 +190,10 @@ void StepClock::begin_step(double waited) {
   spans_.clear();
   current_ = kOutside;
   inside_ = false;
+  phases_.restart();
+  timeline_->mark();
   began_ = host_seconds() - waited;
+  waited_ = waited;
   listener_ = std::make_shared<Listener>(*this);
   listener_->guard.emplace(c10::DebugInfoKind::PRODUCER_INFO, listener_);
   at::RecordFunctionCallback callback(&Listener::before, &Listener::after);
@@ -190,13 +205,24 @@ void StepClock::begin(StepAction action, const std::string& component, const std
   current_ = cell_of(action, component, unit);
   cells_[current_].used = true;
   since_ = timeline_->mark();
+  phases_.begin(action, component, since_);
 }
 
 void StepClock::end() {
   if (listener_ == nullptr || current_ == kOutside) return;
-  spans_.push_back({current_, std::nullopt, since_, timeline_->mark()});
+  const size_t mark = timeline_->mark();
+  phases_.end(mark);
+  spans_.push_back({current_, std::nullopt, since_, mark});
   current_ = kOutside;
 }
+
+std::vector<StepBar> StepClock::bars() const {
+  constexpr double kFinest = 1.0 / 600;  // of a step: no screen shows more
+  LOOM_CHECK(listener_ == nullptr, "bars of a step that has not ended");
+  return phases_.bars([this](size_t begin, size_t end) { return timeline_->between(begin, end); }, kFinest * seconds_);
+}
+
+double StepClock::age() const { return host_seconds() - began_ - waited_; }
 
 KindSeconds StepClock::kinds(size_t cell) const {
   KindSeconds out = cells_[cell].inside;
@@ -209,7 +235,9 @@ StepTime StepClock::end_step() {
   stop_listening();
   timeline_->settle();
   StepTime out;
-  out.seconds = host_seconds() - began_;
+  out.seconds = seconds_ = host_seconds() - began_;
+  out.phases = phases_.phases([this](size_t begin, size_t end) { return timeline_->between(begin, end); });
+  out.compute = phases_.compute(out.phases);
   for (const Span& span : spans_) {
     Cell& cell = cells_[span.cell];
     const double seconds = timeline_->between(span.begin, span.end);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/model/multimodal_model.h"
+#include "core/model/step_phases.h"
 
 namespace loom {
 
@@ -39,6 +40,8 @@ struct StepTime {
   double data = 0;              // waiting for samples, and building batches of them
   double rest = 0;              // between all these
   std::vector<UnitTime> units;  // that ran, in order of their first run
+  double compute = 0;           // of this thread, without communication: processor time, or a GPU's (step_phases.h)
+  std::vector<StepPhase> phases;
 };
 
 class StepClock final : public StepObserver {
@@ -51,6 +54,10 @@ class StepClock final : public StepObserver {
   // Both on one thread. `waited`: seconds that this step has waited for its data before; they count.
   void begin_step(double waited = 0);
   StepTime end_step();
+  // Of the step that has ended, until the next one begins, by the clock that age() reads.
+  std::vector<StepBar> bars() const;
+  // Seconds since the step began, without what it had waited before.
+  double age() const;
 
   void begin(StepAction action, const std::string& component, const std::string& unit) override;
   void end() override;
@@ -76,6 +83,7 @@ class StepClock final : public StepObserver {
 
   MultimodalModel& model_;
   std::unique_ptr<Timeline> timeline_;
+  PhaseLog phases_;
   std::shared_ptr<Listener> listener_;  // during a step
   std::vector<Cell> cells_;
   std::vector<Span> spans_;
@@ -83,7 +91,7 @@ class StepClock final : public StepObserver {
   std::vector<std::pair<std::string, std::string>> names_;      // of units, in order of their cells
   size_t current_ = 0, since_ = 0;
   bool inside_ = false;  // an operation of a kind
-  double began_ = 0;
+  double began_ = 0, waited_ = 0, seconds_ = 0;
 };
 
 }  // namespace loom

@@ -7,7 +7,6 @@
 #include <map>
 
 #include "core/base/error.h"
-#include "core/step/imbalance.h"
 #include "core/step/spread_items.h"
 #include "tests/core/checkpoint/files.h"
 #include "tests/core/step/random_steps.h"
@@ -197,29 +196,6 @@ TEST(AssignItems, ALongItemIsCutAsFarAsItExceedsTheMean) {
   for (size_t i = 1; i < 4; ++i) EXPECT_EQ(mixed.items[i].pieces.size(), 1u);
   EXPECT_EQ(mixed.items[3].pieces[0].rank, 2);
   EXPECT_EQ(mixed.items[1].pieces[0].rank, 3);
-}
-
-TEST(Imbalance, IsTheHighestLoadOfEveryMicrobatchOverTheMean) {
-  StepPlan plan;
-  plan.layout.world = 2;
-  plan.samples.resize(2);
-  for (Verdict& verdict : plan.samples) {
-    verdict.tokens = 10;
-    verdict.items.resize(1);
-    verdict.items[0].modality = "image";
-    verdict.items[0].meta = {8, 8, 100, {}};
-  }
-  plan.samples[1].items[0].meta.cost = 0;  // by rows
-  plan.microbatches.resize(3);             // the last one is empty
-  plan.microbatches[0].samples = {{0, {{0, 0, 7}, {1, 7, 3}}}};
-  plan.microbatches[0].items["image"] = {{0, 0, {{0, 0, 2}, {1, 2, 6}}}};
-  plan.microbatches[1].samples = {{1, {{1, 0, 10}}}};
-  plan.microbatches[1].items["image"] = {{1, 0, {{1, 0, 8}}}};
-  const std::map<std::string, double> got = imbalance_of(plan);
-  EXPECT_EQ(got.size(), 2u);
-  EXPECT_DOUBLE_EQ(got.at("backbone"), (7.0 + 10) / (5 + 5));
-  EXPECT_DOUBLE_EQ(got.at("encoders.image"), (75.0 + 8) / (50 + 4));
-  EXPECT_TRUE(imbalance_of(StepPlan{}).empty());
 }
 
 TEST(AssignItems, CutsNearestToEqualShares) {
