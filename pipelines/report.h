@@ -54,6 +54,8 @@ struct ReportData {
   std::vector<ReportFact> facts;      // device, versions, data, seeds ...
   std::string metrics_file;           // metrics.jsonl; missing = no curves
   std::string timing_file;            // timing.jsonl; missing = no times of units
+  std::string ranks_file;             // ranks.jsonl; missing = no comparison of ranks
+  std::string timeline_file;          // timeline.json; missing = no picture of a step
   double peak = 0;                    // measured floating-point operations per second; 0 = not known
   std::vector<ReportSample> samples;  // newest first
   std::string samples_note;           // "from the test split, greedy decoding"

@@ -8,13 +8,14 @@ const char* const kReportStyle = R"css(
 :root { color-scheme: light dark;
   --paper: #fcfcfa; --raised: #f3f3ef; --line: #e3e3dd; --grid: #ecece7; --ink: #1d1e20; --soft: #585b61; --faint: #6d7077;
   --a: #2a5ea8; --b: #b05c12; --bad: #b3372f; --bad-wash: #b3372f14;
-  --t1: var(--a); --t2: var(--b); --t3: #7b54a8; --t4: #86a3c8; --t5: #2f8a6d; --t6: var(--bad); --t7: #b9bab4; }
+  --t1: var(--a); --t2: var(--b); --t3: #7b54a8; --t4: #86a3c8; --t5: #2f8a6d; --t6: var(--bad); --t7: #b9bab4; --k5: #2b8794; --k6: #8c7a1f; }
 @media (prefers-color-scheme: dark) { :root {
   --paper: #131416; --raised: #1c1d20; --line: #2c2e32; --grid: #232528; --ink: #e9e8e4; --soft: #abadb2; --faint: #8d9096;
   --a: #82b1f2; --b: #e3a365; --bad: #f08b80; --bad-wash: #f08b801f;
-  --t3: #b796de; --t4: #6382ad; --t5: #6cc2a2; --t7: #4b4e54; } }
+  --t3: #b796de; --t4: #6382ad; --t5: #6cc2a2; --t7: #4b4e54; --k5: #74c3cf; --k6: #cdbb5e; } }
 .t1 { --c: var(--t1); } .t2 { --c: var(--t2); } .t3 { --c: var(--t3); } .t4 { --c: var(--t4); } .t5 { --c: var(--t5); } .t6 { --c: var(--t6); } .t7 { --c: var(--t7); }
 .a { --c: var(--a); } .b { --c: var(--b); }
+.k1 { --c: var(--a); } .k2 { --c: var(--b); } .k3 { --c: var(--t3); } .k4 { --c: var(--t4); } .k5 { --c: var(--k5); } .k6 { --c: var(--k6); }
 * { box-sizing: border-box; margin: 0; }
 html { -webkit-text-size-adjust: 100%; }
 body { background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", sans-serif;
@@ -65,6 +66,13 @@ figcaption em { font-style: normal; color: var(--faint); margin-left: 6px; }
 .x { grid-column: 2; height: 22px; }
 .x span { position: absolute; top: 9px; transform: translateX(-50%); white-space: nowrap; }
 .x .end { transform: translateX(calc(4px - 100%)); }
+.lanes { margin-bottom: 34px; min-width: 0; } .lanes .area { height: auto; } .lanes .y span { max-width: 58px; overflow: hidden; text-overflow: ellipsis; }
+.lanes rect { fill: var(--c); } .lanes rect.row { fill: var(--raised); } .lanes rect.f { fill-opacity: .58; }
+.lanes rect:hover { stroke: var(--ink); stroke-width: 1px; vector-effect: non-scaling-stroke; }
+.lanes .key i { height: 10px; width: 10px; border-radius: 3px; top: 0; } .lanes .key i.f { opacity: .58; }
+.strip .area { height: 84px; } .strip .plot { grid-template-columns: minmax(0, 1fr); } .strip .x { grid-column: 1; }
+.area path.mark { stroke: var(--ink); stroke-width: 2px; }
+.waits { list-style: none; padding: 0; margin-bottom: 26px; font-size: 14.5px; color: var(--soft); } .waits b { color: var(--ink); font-weight: 560; }
 .cursor { position: absolute; top: 0; bottom: 0; width: 1px; background: var(--faint); pointer-events: none; }
 .filter { margin-left: auto; display: flex; gap: 2px; font-size: 13.5px; }
 .filter input { position: absolute; opacity: 0; }

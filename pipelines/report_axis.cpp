@@ -144,4 +144,20 @@ std::string chart_number(double value, NumberStyle style) {
   return text(size >= 100 ? "%.0f" : size >= 10 ? "%.2f" : size >= 1 ? "%.3f" : "%.4f", value);
 }
 
+std::string time_text(double seconds) {
+  char text[48];
+  const double ms = 1e3 * seconds;
+  if (seconds >= 0.9995) {
+    std::snprintf(text, sizeof text, "%.3g s", seconds);
+  } else {
+    std::snprintf(text, sizeof text,
+                  ms >= 99.95    ? "%.0f ms"
+                  : ms >= 9.995  ? "%.1f ms"
+                  : ms >= 0.9995 ? "%.2f ms"
+                                 : "%.3f ms",
+                  ms);
+  }
+  return text;
+}
+
 }  // namespace loom

@@ -23,5 +23,7 @@ Axis log_axis(double low, double high);
 std::vector<std::string> tick_texts(const Axis& axis, NumberStyle style);
 // A value by itself: "0.0412", "84.2 %", "23.1K", "1.9 GB".
 std::string chart_number(double value, NumberStyle style);
+// "0.123 ms", "12.3 ms", "1.23 s": three digits are enough to compare.
+std::string time_text(double seconds);
 
 }  // namespace loom

@@ -9,6 +9,7 @@
 #include "pipelines/report_assets.h"
 #include "pipelines/report_curves.h"
 #include "pipelines/report_metrics.h"
+#include "pipelines/report_ranks.h"
 #include "pipelines/report_samples.h"
 #include "pipelines/report_timing.h"
 
@@ -178,6 +179,7 @@ std::string html_escape(std::string_view text) {
 std::string report_html(const ReportData& data) {
   const SampleSection samples = samples_html(data);
   const TimingSection timing = timing_html(data.metrics_file, data.timing_file, data.peak);
+  const RanksSection ranks = ranks_html(data.metrics_file, data.ranks_file, data.timeline_file);
   int64_t skips = 0;
   for (const ReportSkip& skip : data.skipped) skips += skip.count;
   return "<!doctype html>\n<html lang=\"en\" data-state=\"" + html_escape(data.state) +
@@ -186,7 +188,8 @@ std::string report_html(const ReportData& data) {
          html_escape(data.title) + " - Omniloom</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>" + kReportStyle +
          "</style>\n</head>\n<body>\n<main>\n" + headline(data) +
          section("Curves", "<p>by step; shaded from the lowest to the highest step nearby</p>", curves(data)) +
-         section("Where the time goes", timing.aside, timing.body) + section("Samples", samples.aside, samples.body) +
+         section("Where the time goes", timing.aside, timing.body) + section(ranks.title, ranks.aside, ranks.body) +
+         section("Samples", samples.aside, samples.body) +
          section(data.plan.empty() ? "Run" : "What ran where", "", plan_table(data.plan) + facts(data)) +
          section("Skipped samples", "<p>" + with_commas(skips) + " by kind</p>", skipped(data)) +
          section("Recipe", "<p>as resolved</p>", recipe(data.recipe)) + "</main>\n<footer>Omniloom " +

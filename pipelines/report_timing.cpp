@@ -11,6 +11,7 @@
 
 #include "core/base/text.h"
 #include "core/observe/progress.h"
+#include "pipelines/report_axis.h"
 #include "pipelines/report_chart.h"
 #include "pipelines/report_metrics.h"
 #include "pipelines/report_page.h"
@@ -40,13 +41,6 @@ std::string text(const char* pattern, double value) {
   std::array<char, 48> out{};
   std::snprintf(out.data(), out.size(), pattern, value);
   return out.data();
-}
-
-// "0.123 ms", "12.3 ms", "1.23 s": three digits are enough to compare.
-std::string time_text(double seconds) {
-  if (seconds >= 0.9995) return text("%.3g s", seconds);
-  const double ms = 1e3 * seconds;
-  return text(ms >= 99.95 ? "%.0f ms" : ms >= 9.995 ? "%.1f ms" : ms >= 0.9995 ? "%.2f ms" : "%.3f ms", ms);
 }
 
 double mean_of_last(const Points& points) {

@@ -203,6 +203,8 @@ void write_run_report(const std::string& run, const RunReport& report, const Sam
   data.facts = facts_of(report);
   data.metrics_file = run + "/metrics.jsonl";
   data.timing_file = run + "/timing.jsonl";
+  data.ranks_file = run + "/ranks.jsonl";
+  data.timeline_file = run + "/timeline.json";
   data.peak = report.peak;
   data.samples = samples.samples();
   data.samples_note = "held-out, greedy decoding";

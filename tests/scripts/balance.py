@@ -88,6 +88,9 @@ class Balance(unittest.TestCase):
         first = self.check(12)[0]
         for component, of in first["components"].items():
             self.assertEqual(of["sent_predicted"], of["sent"], component)
+        page = self.report()
+        for words in ("<h2>Ranks</h2>", 'class="lanes"', "rank 3 · backbone backward", "Most over mean: encoders.image"):
+            self.assertIn(words, page)
         timeline = self.timeline()
         self.assertEqual((timeline["step"], len(timeline["ranks"])), (12, WORLD))
         for bars in timeline["ranks"]:
@@ -116,6 +119,9 @@ class Balance(unittest.TestCase):
         err = self.train(self.recipe, "--run", self.run)
         self.assertNotIn("\nranks ", err)
         self.assertEqual(len(self.timeline()["ranks"]), 1)
+        page = self.report()
+        self.assertIn("<h2>One step</h2>", page)
+        self.assertNotIn("<h2>Ranks</h2>", page)
         self.assertFalse(os.path.exists(os.path.join(self.run, "ranks.jsonl")))
         for line in self.lines("metrics.jsonl"):
             self.assertFalse([name for name in line if re.match("imbalance|wait|critical", name)], line)
