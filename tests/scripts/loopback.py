@@ -73,6 +73,15 @@ class Ranks:
                     self.assertIn(key, a, run)
                     self.assertLessEqual(abs(a[key] - b[key]), 1e-9 * abs(b[key]), f"{run}, step {b['step']}: {key}")
 
+    def assert_bytes_were_predicted(self, run, ranks):
+        with open(os.path.join(self.path(run), "ranks.jsonl"), encoding="utf-8") as lines:
+            first = json.loads(lines.readline())
+        for component, of in first["components"].items():
+            predicted = of["sent_predicted"]
+            self.assertEqual(predicted.count(-1), 0 if ranks <= 8 else ranks - 1, run)
+            self.assertEqual([sent for sent, known in zip(of["sent"], predicted) if known >= 0], [known for known in predicted if known >= 0],
+                             f"{run}: {component}")
+
     # ---- what is trained
     def test_layouts_change_no_loss(self):
         evaluated = ("eval.every=6", "eval.samples=24", "eval.max_new_tokens=12")
@@ -109,6 +118,7 @@ class Ranks:
             self.assert_close(run, "one", ("loss", "grad_norm", "lr", "tokens", "supervised", "eval_loss", "exact_match", "eval_samples"))
             self.assertTrue(all(line["bytes_sent"] > 0 for line in metrics(self.path(run))), run)
             self.assertTrue(all(line["imbalance/backbone"] >= 1 <= line["imbalance/encoders.image"] for line in metrics(self.path(run))), run)
+            self.assert_bytes_were_predicted(run, ranks)
         self.assertIn("eval_loss", metrics(self.path("one"))[5])
         self.assertNotIn("bytes_sent", metrics(self.path("one"))[0])
         # Groups of two whose items stay lie less evenly than items that go anywhere.
