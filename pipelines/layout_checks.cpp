@@ -6,6 +6,7 @@
 #include "core/base/text.h"
 #include "core/data/source.h"
 #include "core/nn/tensor_parallel.h"
+#include "pipelines/parallel_section.h"
 
 namespace loom {
 namespace {
@@ -15,7 +16,10 @@ const ConfigValue& section_of(const Recipe& recipe, const std::string& component
   const ConfigValue& parallel = recipe.tree.at("parallel");
   const size_t dot = component.find('.');
   if (dot == std::string::npos) return parallel.at(component);
-  return parallel.at(component.substr(0, dot)).at(component.substr(dot + 1));
+  const ConfigValue* section =
+      find_component_section(parallel, component.substr(0, dot).c_str(), component.substr(dot + 1));
+  LOOM_CHECK(section != nullptr, "parallel.", component, " is not there");
+  return *section;
 }
 
 std::vector<std::string> sizes_up_to(int64_t most) {

@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kMostRanks = 1 << 20;
 constexpr double kLongestWait = 1e6;
+constexpr const char* kAllOthers = "*";
 
 void add_shard(Schema& s) {
   s.integer("shard", 0, {0, kMostRanks},
@@ -66,11 +67,6 @@ void read_weights(const ConfigValue& section, int world, ComponentLayout& layout
   layout.shard = read_size(section, "shard", world, "the weights are shared by", layout.tp);
 }
 
-const ConfigValue* component_section(const ConfigValue* parallel, const char* group, const std::string& modality) {
-  const ConfigValue* sections = parallel == nullptr ? nullptr : parallel->find(group);
-  return sections == nullptr || !sections->is_map() ? nullptr : sections->find(modality);
-}
-
 std::string attention_text(const ComponentLayout& layout) {
   if (layout.tile_queries == kByHeads) return "";
   return layout.tile_queries == 1  ? " ring"
@@ -108,8 +104,8 @@ Schema parallel_schema() {
   balance.boolean("move", true, "may a whole item be encoded elsewhere than where its embeddings are wanted?");
   balance.boolean("split", true, "may long items be divided, over up to sp ranks?");
   Schema s;
-  s.map_of("encoders", encoder, "by modality");
-  s.map_of("connectors", connector, "by modality");
+  s.map_of("encoders", encoder, "by modality; \"*\": all that are not named");
+  s.map_of("connectors", connector, "by modality; \"*\": all that are not named");
   s.section("backbone", backbone, "the language model");
   s.section("balance", balance, "encoders' work over the ranks");
   s.choice(
@@ -135,11 +131,19 @@ void check_parallel_names(const ConfigValue& parallel, const std::vector<std::st
     if (sections == nullptr || !sections->is_map()) continue;
     for (const auto& [modality, section] : sections->entries()) {
       const std::string name = concat(group, ".", modality);
+      if (modality == kAllOthers) continue;
       if (std::find(components.begin(), components.end(), name) != components.end()) continue;
       mistakes.add(section.where(), section.path,
                    concat("no component ", quote_text(name), did_you_mean(name, components)));
     }
   }
+}
+
+const ConfigValue* find_component_section(const ConfigValue& parallel, const char* group, const std::string& modality) {
+  const ConfigValue* sections = parallel.find(group);
+  if (sections == nullptr || !sections->is_map()) return nullptr;
+  const ConfigValue* own = sections->find(modality);
+  return own != nullptr ? own : sections->find(kAllOthers);
 }
 
 WorldLayout read_layout(const Recipe& recipe, int world) {
@@ -148,13 +152,13 @@ WorldLayout read_layout(const Recipe& recipe, int world) {
   const ConfigValue* parallel = recipe.tree.find("parallel");
   if (parallel == nullptr || !parallel->is_map()) return layout;
   for (const auto& [modality, component] : recipe.encoders) {
-    if (const ConfigValue* section = component_section(parallel, "encoders", modality)) {
+    if (const ConfigValue* section = find_component_section(*parallel, "encoders", modality)) {
       ComponentLayout& encoder = layout.encoders[modality];
       read_weights(*section, world, encoder);
       encoder.sp = static_cast<int>(std::min<int64_t>(section->get_int("sp"), world));
       encoder.tile_queries = read_tile(*section);
     }
-    if (const ConfigValue* section = component_section(parallel, "connectors", modality))
+    if (const ConfigValue* section = find_component_section(*parallel, "connectors", modality))
       read_weights(*section, world, layout.connectors[modality]);
   }
   const ConfigValue& backbone = parallel->at("backbone");

@@ -14,6 +14,8 @@
 namespace loom {
 
 Schema parallel_schema();
+// The section "encoders" or "connectors" of a modality: its own, else the one named "*"; null when there is neither.
+const ConfigValue* find_component_section(const ConfigValue& parallel, const char* group, const std::string& modality);
 // Components that the model does not have.
 void check_parallel_names(const ConfigValue& parallel, const std::vector<std::string>& components, Mistakes& mistakes);
 // The layout on `world` ranks. UserError in one line when a size does not divide them.

@@ -9,6 +9,7 @@
 #include "core/train/lr_schedule.h"
 #include "core/train/optimizer.h"
 #include "pipelines/parallel_section.h"
+#include "pipelines/section_files.h"
 
 namespace loom {
 namespace {
@@ -181,10 +182,15 @@ Schema recipe_schema() {
 Recipe load_recipe(const std::string& file, const std::vector<std::string>& overrides, PluginLoader& plugins) {
   Mistakes mistakes;
   ConfigValue raw = read_yaml_file(file, &mistakes);
-  apply_overrides(raw, overrides);
+  const Schema schema = recipe_schema();
+  const auto insert_files = [&](ConfigValue& tree) {
+    if (!insert_section_files(tree, schema, mistakes)) mistakes.throw_if_any(file);
+  };
+  insert_files(raw);
+  apply_overrides(raw, overrides, insert_files);
   Recipe recipe;
   recipe.file = file;
-  recipe.tree = validate(raw, recipe_schema(), mistakes);
+  recipe.tree = validate(raw, schema, mistakes);
   if (recipe.tree.find("model") == nullptr || !recipe.tree.at("model").is_map()) mistakes.throw_if_any(file);
 
   if (const ConfigValue* paths = recipe.tree.find("plugins")) {

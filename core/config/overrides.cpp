@@ -127,8 +127,12 @@ void apply(ConfigValue& root, const Override& override) {
 
 }  // namespace
 
-void apply_overrides(ConfigValue& root, const std::vector<std::string>& args) {
-  for (const Override& override : parse_args(args)) apply(root, override);
+void apply_overrides(ConfigValue& root, const std::vector<std::string>& args,
+                     const std::function<void(ConfigValue& root)>& after_each) {
+  for (const Override& override : parse_args(args)) {
+    apply(root, override);
+    if (after_each) after_each(root);
+  }
 }
 
 }  // namespace loom

@@ -52,6 +52,29 @@ TEST(ParallelSection, ReadsEveryComponent) {
   EXPECT_EQ(read_layout(Recipe{}, 2).encoder("image").sp, 1);
 }
 
+TEST(ParallelSection, AStarStandsForAllThatAreNotNamed) {
+  const auto sections = [&](int64_t sp) { return ConfigValue::map({{"*", sizes(sp, 2)}, {"image", sizes(3, 4)}}); };
+  Recipe recipe = recipe_of({{"encoders", sections(2)}});
+  recipe.encoders["photo"];
+  recipe.connectors["photo"];
+  const WorldLayout layout = read_layout(recipe, 4);
+  EXPECT_EQ(layout.encoder("image").sp, 3);
+  EXPECT_EQ(layout.encoder("image").shard, 4);
+  EXPECT_EQ(layout.encoder("photo").sp, 2);
+  EXPECT_EQ(layout.encoder("photo").shard, 2);
+  EXPECT_EQ(layout.connector("photo").shard, 0);  // it is about encoders only
+  EXPECT_EQ(refusal(recipe, 3).find("recipe.yaml:9:5: parallel.encoders.image.shard: the weights are shared by 4"), 0u);
+  recipe.encoders.erase("image");
+  EXPECT_EQ(refusal(recipe, 3).find("recipe.yaml:9:5: parallel.encoders.*.shard: the weights are shared by 2"), 0u);
+
+  Mistakes mistakes;
+  check_parallel_names(recipe_of({{"encoders", sections(2)}}).tree.at("parallel"), {"backbone", "encoders.images"},
+                       mistakes);
+  ASSERT_EQ(mistakes.lines().size(), 1u);
+  EXPECT_EQ(mistakes.lines()[0],
+            "recipe.yaml:9:5: parallel.encoders.image: no component 'encoders.image'; did you mean 'encoders.images'?");
+}
+
 TEST(ParallelSection, AttentionByHeadsOrByTiles) {
   const auto section = [](const char* attention, int64_t queries) {
     return ConfigValue::map({{"sp", ConfigValue::integer(4)},

@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import re
 import struct
 import sys
 import unittest
@@ -10,6 +11,8 @@ import zlib
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import program  # noqa: E402
+
+CONFIGS = os.path.join(os.environ["OMNILOOM_SOURCE"], "configs")
 
 
 def write_png(path, side, channels):
@@ -121,9 +124,9 @@ class Commands(unittest.TestCase):
             out, _ = self.ok(*command, "--help")
             self.assertIn("Usage", out)
 
-    def test_recipes_of_the_tree_are_valid(self):
-        source = os.environ["OMNILOOM_SOURCE"]
-        recipes = glob.glob(os.path.join(source, "configs", "recipes", "*.yaml"))
+    def recipes_of_the_tree(self):
+        """Their paths; the data of one's own that some ask for is made, so they run in self.folder."""
+        recipes = sorted(glob.glob(os.path.join(CONFIGS, "recipes", "*.yaml")))
         self.assertTrue(recipes)
         # Some are for data of one's own, under these names.
         os.mkdir(self.path("pictures"))
@@ -134,8 +137,41 @@ class Commands(unittest.TestCase):
         with open(self.path("chat.jsonl"), "w", encoding="utf-8") as lines:
             turns = [{"role": "user", "content": "<image>What is it?"}, {"role": "assistant", "content": "A letter."}]
             lines.write((json.dumps({"messages": turns, "images": ["pictures/a.png"]}) + "\n") * 3)
-        for recipe in recipes:
+        return recipes
+
+    def test_recipes_of_the_tree_are_valid_under_every_layout(self):
+        layouts = sorted(glob.glob(os.path.join(CONFIGS, "layouts", "*.yaml")), key=lambda path: int(os.path.basename(path)[:-5]))
+        self.assertEqual([os.path.basename(path) for path in layouts], ["1.yaml", "2.yaml", "4.yaml", "8.yaml", "64.yaml"])
+        for recipe in self.recipes_of_the_tree():
             self.ok("check", recipe, cwd=self.folder)
+            for layout in layouts:
+                self.ok("check", recipe, "parallel=" + layout, cwd=self.folder)
+                world = int(os.path.basename(layout)[:-5])
+                out, _ = self.ok("plan", recipe, "parallel=" + layout, "--world", str(world), cwd=self.folder)
+                self.assertIn(f" {world} rank", out)
+                if world == 1:
+                    continue
+                encoders = re.findall(rf"(?m)^encoders\.\w+ .* {world} lanes · ", out)
+                self.assertEqual(len(encoders), len(re.findall(r"(?m)^encoders\.", out)), out)
+                lanes, shared = re.search(r"(?m)^backbone .* (\d+) lanes?, sp (\d+) (?:ring|mesh) · shard \d+", out).groups()
+                self.assertEqual(int(lanes) * int(shared), world)
+                self.assertLess(int(lanes), world)  # other lanes than those of the encoders
+
+    def test_a_section_may_be_a_file(self):
+        layout = self.path("layout.yaml")
+        with open(layout, "w", encoding="utf-8") as out:
+            out.write('encoders: {"*": {sp: 2, shard: 1}}\nbackbone: {sp: 2, shard: 2, attention: ring}\n')
+        run = self.path("run")
+        _, err = self.ok("train", self.recipe, "parallel=layout.yaml", "--run", run, "--loopback", "2", cwd=self.folder)
+        self.assertRegex(err, r"(?m)^layout  backbone +1 lane, sp 2 ring · shard 2$")
+        self.assertRegex(err, r"(?m)^layout  encoders.image +2 lanes · items over up to 2 ranks · a copy on each of 2 ranks$")
+        os.remove(layout)  # the run holds what it said
+        _, err = self.ok("train", "--resume", run, "--loopback", "2", "train.steps=14")
+        self.assertRegex(err, r"(?m)^layout  backbone +1 lane, sp 2 ring · shard 2$")
+        self.assertEqual(program.losses(run)[-1][0], 14)
+        code, _, err = program.run("train", self.recipe, "parallel=layout.yaml", cwd=self.folder)
+        self.assertEqual(code, 2)
+        self.assertIn("command line: parallel: layout.yaml: no such file; expected a map", err)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,15 @@ TEST(Overrides, AllForms) {
   }
 }
 
+TEST(Overrides, TheTreeMayChangeBetweenTwo) {
+  ConfigValue root = recipe();
+  apply_overrides(root, {"train=short", "train.lr=7"}, [](ConfigValue& tree) {
+    if (!tree.at("train").is_map()) tree.set("train", ConfigValue::map({{"steps", ConfigValue::integer(3)}}));
+  });
+  EXPECT_EQ(root.at("train").get_int("steps"), 3);
+  EXPECT_EQ(root.at("train").get_int("lr"), 7);
+}
+
 TEST(Overrides, ValuesAreYaml) {
   ConfigValue root;
   apply_overrides(root, {"i=3", "n=1e-5", "b=true", "s=yes", "l=[1, 'a b']", "m={a: {b: 2}}", "q='12'", "e=", "z=null",
