@@ -8,6 +8,7 @@
 #include "core/data/source.h"
 #include "core/train/lr_schedule.h"
 #include "core/train/optimizer.h"
+#include "pipelines/data_checks.h"
 #include "pipelines/parallel_section.h"
 #include "pipelines/section_files.h"
 
@@ -237,6 +238,7 @@ Recipe load_recipe(const std::string& file, const std::vector<std::string>& over
     validate_sources(*data->find("train"), mistakes);
     validate_sources(*data->find("eval"), mistakes);
     check_hold_out(*data, mistakes);
+    check_feeding(*data, model, mistakes);
   }
   if (const ConfigValue* train = recipe.tree.find("train"); train != nullptr && train->find("batch") != nullptr) {
     try {

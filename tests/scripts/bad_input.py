@@ -74,6 +74,23 @@ class BadInput(unittest.TestCase):
     def test_unknown_override(self):
         self.fails(2, "command line", "train.learning_rate", args=("check", self.recipe, "train.learning_rate=1"), lines=2)
 
+    def test_encoders_and_sources_that_do_not_meet(self):
+        vit = "{plugin: vit, image_size: 8, patch: 4, width: 16, depth: 1, heads: 2, dropout: 0.1}"
+        with open(self.recipe, encoding="utf-8") as text:
+            body = text.read()
+        two = body.replace("encoders: {image:", "encoders: {photo: " + vit + ", image:").replace(
+            "connectors: {image:", "connectors: {photo: {plugin: mlp, hidden: 8}, image:")
+        self.fails(2, "bad.yaml:3:14: model.encoders.photo: nothing feeds it: the sources of data.train give image; add one with modality: photo, or "
+                   "leave out the encoder and its connector", recipe=self.write(two), lines=2)
+        fed = two.replace("data:\n", "data:\n  hold_out: 0.1\n", 1).split("  eval: [")[0] + two[two.index("train: {steps"):]
+        source = fed[fed.index("train: [{") + 8 : fed.index("}]") + 1]
+        fed = fed.replace("train: [" + source, "train: [" + source + ", " + source[:-1] + ", modality: photo}")
+        code, out, err = program.run("check", self.write(fed))
+        self.assertEqual(code, 0, err)
+        err = self.fails(2, "modality: no encoder 'phto'; did you mean 'photo'? (there is: photo, image)", "data.train.1.modality", "bad.yaml:9:",
+                         "model.encoders.photo: nothing feeds it: the sources of data.train give image, phto;",
+                         recipe=self.write(fed.replace("modality: photo", "modality: phto")), lines=3)
+
     # ---- data
     def test_missing_data_file(self):
         self.fails(2, "gone.gz", "bad.yaml:", recipe=self.changed("train-images.gz", "gone.gz"))

@@ -11,6 +11,7 @@ import zlib
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import program  # noqa: E402
+import toy_packages  # noqa: E402
 
 CONFIGS = os.path.join(os.environ["OMNILOOM_SOURCE"], "configs")
 
@@ -137,6 +138,7 @@ class Commands(unittest.TestCase):
         with open(self.path("chat.jsonl"), "w", encoding="utf-8") as lines:
             turns = [{"role": "user", "content": "<image>What is it?"}, {"role": "assistant", "content": "A letter."}]
             lines.write((json.dumps({"messages": turns, "images": ["pictures/a.png"]}) + "\n") * 3)
+        toy_packages.make_data(self.folder)
         return recipes
 
     def test_recipes_of_the_tree_are_valid_under_every_layout(self):
