@@ -14,7 +14,7 @@ NINJA = NINJA_STATUS="[%f/%t] " ninja -j$(JOBS)
 TESTS = -DOMNILOOM_BUILD_TESTS=ON -DOMNILOOM_TEST_PYTHON="$$(cat .deps/test-python)"
 export TORCH_PREFIX CMAKE_PREFIX_PATH OMNILOOM_TEST_PYTHON OMNILOOM_BENCH_PYTHON
 
-.PHONY: all setup build demo bench bench-build bench-long test test-full sanitize tsan fuzz lint lint-full install clean
+.PHONY: all setup build demo bench bench-build bench-long bench-mix test test-full sanitize tsan fuzz lint lint-full install clean
 all: build
 
 setup:
@@ -39,6 +39,10 @@ bench-build:
 
 bench: bench-build
 	@python3 tests/bench/run.py --build $(BUILD) --python "$$(cat .deps/bench-python)" --only "$(ONLY)" --peer "$(PEER)" --runs $(RUNS)
+
+# A changing mix on layouts of their own against one shared layout: needs configs/data/omni_toy.py once.
+bench-mix: bench-build
+	@python3 tests/bench/mix_sweep.py --build $(BUILD) --wall
 
 bench-long: bench-build
 	@"$$(cat .deps/bench-python)" tests/bench/long_run.py --build $(BUILD) --minutes $(MINUTES)

@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/observe/progress.h"
-#include "core/step/step_plan.h"
+#include "core/step/pack_samples.h"
 #include "pipelines/report_skips.h"
 
 namespace loom {

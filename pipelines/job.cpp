@@ -17,6 +17,7 @@
 #include "core/checkpoint/parts.h"
 #include "core/data/background.h"
 #include "core/data/held_out.h"
+#include "core/reshard/row_move.h"
 #include "pipelines/build_model.h"
 #include "pipelines/device.h"
 #include "pipelines/parallel_section.h"
@@ -33,8 +34,12 @@ std::unique_ptr<Preparer> make_preparer(const Job& job) {
     options.modalities[modality] = {&job.model->encoder(modality), job.model->merge(modality), divisible,
                                     job.model->features_partition(modality),
                                     job.model->bridge_stream(modality).empty()};
+    const ComponentLayout layout = job.layout.encoder(modality);
+    options.modalities[modality].most_rows = layout.most_rows;
+    options.modalities[modality].ranks = std::min(layout.sp, balance_group(job.layout.balance, job.layout.world));
   }
   options.tokenizer = job.tokenizer.get();
+  options.backbone = &job.model->backbone();
   options.budget = job.recipe.data().get_int("budget");
   options.over_long = parse_over_long(job.recipe.data().at("over_long"));
   options.unsupervised = parse_unsupervised(job.recipe.data().at("unsupervised"));
@@ -65,6 +70,11 @@ void construct(Job& job, Communicator* comm, std::optional<TileTimes> tiles = st
   job.layout.backbone.tile_queries = job.model->parts().backbone->options().tile_queries;
   for (auto& [modality, layout] : job.layout.encoders)
     layout.tile_queries = job.model->parts().encoders.at(modality)->options().tile_queries;
+  for (const std::string& modality : job.model->modalities()) {
+    ConnectorSide& side = job.layout.connectors[modality].side;
+    side =
+        runs_at_slots(job.model->connector_widths(modality), side) ? ConnectorSide::backbone : ConnectorSide::encoder;
+  }
   job.preparer = make_preparer(job);
   if (comm == nullptr || comm->rank() == 0)
     job.pool = std::make_unique<ThreadPool>(static_cast<int>(job.recipe.data().get_int("workers")), behind_compute);
@@ -81,6 +91,16 @@ std::optional<TileTimes> measured_tiles(const Job& job, Communicator& comm) {
     log_info("measured ", std::lround(1e6 * times.message), " us a message, ", human_bytes(1 / times.byte),
              "/s, attention ", human_count(1 / times.operation), " operations/s");
   return times;
+}
+
+// The threshold, where the recipe leaves it to be measured.
+void measure_bridge(Job& job, Communicator& comm) {
+  BridgeChoice& bridge = job.layout.bridge;
+  if (bridge.path != BridgePath::by_traffic || bridge.threshold > 0) return;
+  bridge.threshold = symmetric_threshold(comm, compute_type(job.recipe.train().get_string("precision")), job.device);
+  if (comm.rank() == 0)
+    log_info("bridge  symmetric where the busiest rank of the exact path has ", std::lround(100 * bridge.threshold),
+             " % of its bytes (measured)");
 }
 
 }  // namespace
@@ -114,7 +134,7 @@ Job make_dry_job(const std::string& recipe_file, const std::vector<std::string>&
 
 Job make_dry_job(const std::string& recipe_file, const std::vector<std::string>& overrides, Communicator& comm) {
   Job job = read_job(recipe_file, overrides);
-  if (comm.world() > 1) job.layout = read_layout(job.recipe, comm.world());
+  job.layout = comm.world() > 1 ? read_layout(job.recipe, comm.world()) : read_passes(job.recipe);
   job.device = c10::Device(c10::DeviceType::Meta);
   construct(job, comm.world() == 1 ? nullptr : &comm);
   return job;
@@ -137,6 +157,7 @@ Job make_job(const std::string& recipe_file, const std::vector<std::string>& ove
   }
   turn.unlock();  // all together
   const std::optional<TileTimes> tiles = measured_tiles(job, comm);
+  measure_bridge(job, comm);
   turn.lock();
   construct(job, &comm, tiles);
   return job;

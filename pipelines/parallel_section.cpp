@@ -10,7 +10,7 @@
 namespace loom {
 namespace {
 
-constexpr double kMostRanks = 1 << 20;
+constexpr double kMostRanks = 1 << 20, kMostMicrobatches = 1 << 20;
 constexpr double kLongestWait = 1e6;
 constexpr const char* kAllOthers = "*";
 
@@ -67,11 +67,40 @@ void read_weights(const ConfigValue& section, int world, ComponentLayout& layout
   layout.shard = read_size(section, "shard", world, "the weights are shared by", layout.tp);
 }
 
+void read_passes(const ConfigValue& section, ComponentLayout& encoder) {
+  encoder.macro = static_cast<int>(section.get_int("macro"));
+  encoder.ahead = section.get_bool("ahead");
+  encoder.most_rows = section.get_int("most_rows");
+}
+
+ConnectorSide read_side(const ConfigValue& section) {
+  const std::string& side = section.get_string("side");
+  return side == "encoder"    ? ConnectorSide::encoder
+         : side == "backbone" ? ConnectorSide::backbone
+                              : ConnectorSide::fewer_bytes;
+}
+
+BridgeChoice read_bridge(const ConfigValue& section) {
+  const std::string& path = section.get_string("path");
+  const double threshold = section.get_number("threshold");
+  LOOM_CHECK_USER(threshold == 0 || path == "auto", said_at(section.at("threshold")),
+                  "it belongs to path: auto, not to ", path);
+  if (path == "auto") return {BridgePath::by_traffic, threshold};
+  return {path == "symmetric" ? BridgePath::symmetric : BridgePath::exact, 1};
+}
+
 std::string attention_text(const ComponentLayout& layout) {
   if (layout.tile_queries == kByHeads) return "";
   return layout.tile_queries == 1  ? " ring"
          : layout.tile_queries < 0 ? " mesh"
                                    : concat(" mesh of ", layout.tile_queries);
+}
+
+std::string passes_text(const ComponentLayout& encoder) {
+  std::string out;
+  if (encoder.macro != 1)
+    out = encoder.macro == 0 ? " · one pass a step" : concat(" · a pass serves ", encoder.macro, " microbatches");
+  return out + (encoder.ahead ? " · ahead" : "");
 }
 
 std::string weights_text(const ComponentLayout& layout, int ranks_of_all) {
@@ -95,6 +124,16 @@ Schema parallel_schema() {
     add_tp(*component);
   }
   encoder.integer("sp", 1, {1, kMostRanks}, "most ranks that share one item");
+  encoder.integer("macro", 1, {0, kMostMicrobatches},
+                  "microbatches of the backbone that one pass serves, its backward following the last of them; 0 = all "
+                  "of a step");
+  encoder.integer(
+      "most_rows", 0, {0, 1e12},
+      "most rows of one item on one rank, for its memory: longer ones are divided, over up to sp ranks, and "
+      "refused where that does not suffice; 0 = any number");
+  encoder.boolean("ahead", false, "run a pass one microbatch early, so that its embeddings travel behind the backbone");
+  connector.choice("side", "fewer_bytes", {"fewer_bytes", "encoder", "backbone"},
+                   "where it runs: where its encoder has the features, or where the backbone wants the embeddings");
   add_attention(encoder);
   backbone.integer("sp", 1, {1, kMostRanks}, "ranks of a lane, which share its packed sequence");
   add_attention(backbone);
@@ -102,12 +141,21 @@ Schema parallel_schema() {
   balance.integer("group", 0, {0, kMostRanks},
                   "neighbouring ranks over which the items of a microbatch are spread; 0 = all, at most 256");
   balance.boolean("move", true, "may a whole item be encoded elsewhere than where its embeddings are wanted?");
+  balance.boolean("pack", true, "are samples dealt to lanes by cost? else in turn");
   balance.boolean("split", true, "may long items be divided, over up to sp ranks?");
   Schema s;
   s.map_of("encoders", encoder, "by modality; \"*\": all that are not named");
   s.map_of("connectors", connector, "by modality; \"*\": all that are not named");
   s.section("backbone", backbone, "the language model");
-  s.section("balance", balance, "encoders' work over the ranks");
+  s.section("balance", balance, "encoders' and the backbone's work over the ranks");
+  Schema bridge;
+  bridge.choice("path", "exact", {"exact", "symmetric", "auto"},
+                "how embeddings reach the backbone: what differs from rank to rank, or equal parts of which every link "
+                "carries as much");
+  bridge.number("threshold", 0, {0, 1},
+                "auto: symmetric where the busiest rank of the exact path sends this share of its bytes; 0 = measured "
+                "when the run starts");
+  s.section("bridge", bridge, "embeddings on their way to the backbone");
   s.choice(
       "gather", "pass", {"pass", "step"},
       "when shared weights are gathered: for every pass of a unit, or once per step, which holds them all in memory");
@@ -157,9 +205,12 @@ WorldLayout read_layout(const Recipe& recipe, int world) {
       read_weights(*section, world, encoder);
       encoder.sp = static_cast<int>(std::min<int64_t>(section->get_int("sp"), world));
       encoder.tile_queries = read_tile(*section);
+      read_passes(*section, encoder);
     }
-    if (const ConfigValue* section = find_component_section(*parallel, "connectors", modality))
+    if (const ConfigValue* section = find_component_section(*parallel, "connectors", modality)) {
       read_weights(*section, world, layout.connectors[modality]);
+      layout.connectors[modality].side = read_side(*section);
+    }
   }
   const ConfigValue& backbone = parallel->at("backbone");
   read_weights(backbone, world, layout.backbone);
@@ -171,6 +222,19 @@ WorldLayout read_layout(const Recipe& recipe, int world) {
                   " ranks; expected at most ", Balance::kMostRanks);
   layout.balance.move = balance.get_bool("move");
   layout.balance.split = balance.get_bool("split");
+  layout.balance.pack = balance.get_bool("pack");
+  layout.bridge = read_bridge(parallel->at("bridge"));
+  return layout;
+}
+
+WorldLayout read_passes(const Recipe& recipe) {
+  WorldLayout layout;
+  const ConfigValue* parallel = recipe.tree.find("parallel");
+  for (const auto& [modality, component] : recipe.encoders) {
+    const ConfigValue* section =
+        parallel == nullptr || !parallel->is_map() ? nullptr : find_component_section(*parallel, "encoders", modality);
+    if (section != nullptr) read_passes(*section, layout.encoders[modality]);
+  }
   return layout;
 }
 
@@ -193,7 +257,8 @@ std::vector<std::string> layout_lines(const WorldLayout& layout, const Multimoda
       items = concat(" · items over up to ", encoder.sp, " ranks", attention_text(encoder));
     if (encoder.sp > 1 && !model.divisible(modality)) items = concat(" · items stay whole: a unit mixes them as such");
     const std::string lanes = concat(layout.world, " lanes");
-    rows.emplace_back("encoders." + modality, concat(lanes, items, " · ", weights_text(encoder, layout.world)));
+    rows.emplace_back("encoders." + modality,
+                      concat(lanes, items, " · ", weights_text(encoder, layout.world), passes_text(encoder)));
     rows.emplace_back("connectors." + modality, concat(lanes, " · ", weights_text(connector, layout.world)));
   }
   const std::string sp =

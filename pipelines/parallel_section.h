@@ -20,6 +20,8 @@ const ConfigValue* find_component_section(const ConfigValue& parallel, const cha
 void check_parallel_names(const ConfigValue& parallel, const std::vector<std::string>& components, Mistakes& mistakes);
 // The layout on `world` ranks. UserError in one line when a size does not divide them.
 WorldLayout read_layout(const Recipe& recipe, int world);
+// Of one rank, whatever sizes the recipe asks for: which microbatches an encoder's pass serves.
+WorldLayout read_passes(const Recipe& recipe);
 // How ranks talk and how long they wait for each other.
 WorldOptions read_world_options(const Recipe& recipe);
 // One line per component: "encoders.image   4 lanes · items over up to 2 ranks · shard 4".

@@ -184,7 +184,9 @@ TrainingPlan dry_run(const Job& job, const LoadedStep& microbatch, std::optional
   run.meter.restart();
   run.trainer.step(microbatch);
   TrainingPlan plan = run.memory();
-  for (const PlacedSample& placed : microbatch.plan.microbatches.front().samples) {
+  const auto most = std::max_element(microbatch.plan.microbatches.begin(), microbatch.plan.microbatches.end(),
+                                     [](const auto& a, const auto& b) { return a.tokens < b.tokens; });
+  for (const PlacedSample& placed : most->samples) {
     const Verdict& verdict = microbatch.plan.samples[static_cast<size_t>(placed.sample)];
     plan.tokens += verdict.tokens;
     plan.supervised += verdict.supervised;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -31,9 +32,23 @@ int64_t supervised_tokens(const StepPlan& plan, const MicrobatchPlan& microbatch
   return count;
 }
 
-LoadedStep one_microbatch(const LoadedStep& step, size_t microbatch) {
+// Microbatches that passes of encoders tie together; one pass that runs ahead is alive with the next one.
+size_t window_of(const WorldLayout& layout, size_t microbatches) {
+  size_t out = 1, passes = 1;
+  for (const auto& [modality, encoder] : layout.encoders) {
+    const size_t macro = encoder.macro == 0 ? microbatches : static_cast<size_t>(encoder.macro);
+    out = std::lcm(out, std::min(macro, microbatches));
+    if (encoder.ahead) passes = 2;
+  }
+  return out * passes;
+}
+
+LoadedStep window_at(const LoadedStep& step, size_t microbatch) {
   LoadedStep out = step;
-  out.plan.microbatches = {step.plan.microbatches[microbatch]};
+  const std::vector<MicrobatchPlan>& all = step.plan.microbatches;
+  const size_t window = window_of(step.plan.layout, all.size()), begin = microbatch / window * window;
+  out.plan.microbatches.assign(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                               all.begin() + static_cast<std::ptrdiff_t>(std::min(begin + window, all.size())));
   return out;
 }
 
@@ -62,7 +77,7 @@ std::vector<LoadedStep> largest_of(const std::vector<LoadedStep>& steps) {
     if (best.size > 0) chosen.emplace(best.step, best.microbatch);
   }
   std::vector<LoadedStep> out;
-  for (const auto& [step, microbatch] : chosen) out.push_back(one_microbatch(steps[step], microbatch));
+  for (const auto& [step, microbatch] : chosen) out.push_back(window_at(steps[step], microbatch));
   return out;
 }
 
@@ -201,7 +216,7 @@ PlanBatch synthetic_batch(const Job& job, int64_t budget) {
     step.samples.back().verdict = verdicts.back();
   }
   const auto samples = static_cast<double>(verdicts.size());
-  step.plan = make_step_plan(1, std::move(verdicts), budget, 0);
+  step.plan = make_step_plan(1, std::move(verdicts), budget, 0, job.layout);
   PlanBatch out = batch_of({std::move(step)}, lane.words);
   const BatchSize size = parse_batch(job.recipe.train().at("batch"));
   out.repeat =
@@ -219,16 +234,18 @@ std::optional<PlanBatch> repacked(const PlanBatch& batch, int64_t budget) {
   PlanBatch out = batch;
   out.largest.clear();
   for (const LoadedStep& step : batch.largest) {
-    // Only the samples of its microbatch.
+    // Only the samples of its microbatches.
     LoadedStep again;
     std::vector<Verdict> verdicts;
-    for (const PlacedSample& placed : step.plan.microbatches.front().samples) {
-      const auto s = static_cast<size_t>(placed.sample);
-      if (step.plan.samples[s].tokens > budget) return std::nullopt;
-      verdicts.push_back(step.plan.samples[s]);
-      again.samples.push_back(step.samples[s]);
+    for (const MicrobatchPlan& microbatch : step.plan.microbatches) {
+      for (const PlacedSample& placed : microbatch.samples) {
+        const auto s = static_cast<size_t>(placed.sample);
+        if (step.plan.samples[s].tokens > budget) return std::nullopt;
+        verdicts.push_back(step.plan.samples[s]);
+        again.samples.push_back(step.samples[s]);
+      }
     }
-    again.plan = make_step_plan(step.plan.step, std::move(verdicts), budget, 0);
+    again.plan = make_step_plan(step.plan.step, std::move(verdicts), budget, 0, step.plan.layout);
     for (LoadedStep& one : largest_of({again})) out.largest.push_back(std::move(one));
   }
   return out;

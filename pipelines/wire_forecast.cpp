@@ -18,17 +18,20 @@ LoadedStep filled(const Job& job, const LoadedStep& loaded) {
   LoadedStep out = loaded;
   for (size_t s = 0; s < out.samples.size(); ++s) {
     PreparedSample& sample = out.samples[s];
-    if (!sample.tokens.empty()) continue;
     const Verdict& verdict = out.plan.samples[s];
-    sample.tokens.assign(static_cast<size_t>(verdict.tokens), 0);
-    sample.supervised.assign(static_cast<size_t>(verdict.tokens - verdict.supervised), 0);
-    sample.supervised.resize(static_cast<size_t>(verdict.tokens), 1);
+    if (sample.tokens.empty()) {
+      sample.tokens.assign(static_cast<size_t>(verdict.tokens), 0);
+      sample.supervised.assign(static_cast<size_t>(verdict.tokens - verdict.supervised), 0);
+      sample.supervised.resize(static_cast<size_t>(verdict.tokens), 1);
+    }
+    sample.media.clear();
+    sample.media_begin.clear();
     for (const ItemPlace& item : verdict.items) {
       sample.media.push_back(at::empty({item.meta.tokens, job.model->encoder(item.modality).media_width()},
                                        at::TensorOptions(at::kFloat).device(at::kMeta)));
     }
   }
-  return without_values(std::move(out));
+  return out;
 }
 
 }  // namespace

@@ -105,6 +105,16 @@ LlamaBackbone::LlamaBackbone(const Config& config, const Declarer& d)
       blocks_(make_blocks(d, config)),
       head_(d.unit(head_unit(config)), config, embed_.weight()) {}
 
+// Blocks alone: how many rows the head sees is not known of a sample.
+double LlamaBackbone::cost(int64_t tokens) const {
+  const auto n = static_cast<double>(tokens), width = static_cast<double>(config_.width);
+  const auto queries = static_cast<double>(config_.heads * config_.head_dim);
+  const auto keys = static_cast<double>(config_.kv_heads * config_.head_dim);
+  const double products = 2 * width * (2 * queries + 2 * keys + 3 * static_cast<double>(config_.ffn));
+  const double pairs = n * (n + 1) / 2;  // causal
+  return static_cast<double>(config_.depth) * (n * products + 4 * queries * pairs);
+}
+
 void LlamaBackbone::run(int unit, Streams& s, UnitContext& ctx) {
   if (unit == 0) {
     s.set("hidden", embed_(s["tokens"], ctx));

@@ -47,6 +47,7 @@ class LlamaBackbone : public Backbone {
   void run(int unit, Streams& s, UnitContext& ctx) override;
   int64_t width() const override { return config_.width; }
   int64_t vocab() const override { return config_.vocab; }
+  double cost(int64_t tokens) const override;
 
  private:
   Config config_;

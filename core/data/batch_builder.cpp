@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/faults.h"
+#include "core/data/pass_builder.h"
 #include "core/data/stream_builder.h"
 #include "core/step/placement.h"
 
@@ -15,14 +16,6 @@ namespace loom {
 namespace {
 
 using Samples = std::vector<const PreparedSample*>;
-
-Tensor longs(const std::vector<int64_t>& values) { return at::tensor(at::IntArrayRef(values), at::kLong); }
-
-const PreparedSample& contents(const StepPlan& plan, const Samples& samples, int64_t index, int rank) {
-  const PreparedSample* sample = samples.at(static_cast<size_t>(index));
-  LOOM_CHECK(sample != nullptr, "rank ", rank, " has no contents of ", plan.samples[static_cast<size_t>(index)].name);
-  return *sample;
-}
 
 void check_slots(const PreparedSample& sample, const Verdict& verdict) {
   for (const ItemPlace& place : verdict.items) {
@@ -41,7 +34,7 @@ void build_text(const StepPlan& plan, const MicrobatchPlan& microbatch, const Sa
     const Verdict& verdict = plan.samples[static_cast<size_t>(index)];
     const int64_t begin = local.piece.begin, end = begin + local.piece.rows;
     if (begin == end) continue;
-    const PreparedSample& sample = contents(plan, samples, index, rank);
+    const PreparedSample& sample = contents_of(plan, samples, index, rank);
     LOOM_CHECK(static_cast<int64_t>(sample.tokens.size()) >= verdict.tokens &&
                    sample.supervised.size() == sample.tokens.size(),
                verdict.name, " has ", sample.tokens.size(), " of ", verdict.tokens, " tokens on rank ", rank);
@@ -64,36 +57,11 @@ void build_text(const StepPlan& plan, const MicrobatchPlan& microbatch, const Sa
   if (!prompt) batch.targets = longs(targets);
 }
 
-// The media rows of this rank's pieces.
-Tensor build_media(const StepPlan& plan, const std::vector<PlacedItem>& items, const Samples& samples,
-                   const ItemStreams& streams, const BatchModality& use, int rank) {
-  std::vector<Tensor> media;
-  for (const LocalPiece& local : pieces_on(streams.encoder, rank)) {
-    if (local.piece.rows == 0) continue;
-    const PlacedItem& placed = items[local.item];
-    const PreparedSample& sample = contents(plan, samples, placed.sample, rank);
-    const Tensor& whole = sample.media.at(static_cast<size_t>(placed.item));
-    LOOM_CHECK(whole.defined() && whole.size(0) >= local.piece.begin + local.piece.rows, "rank ", rank,
-               " lacks media rows of ", plan.samples[static_cast<size_t>(placed.sample)].name);
-    media.push_back(whole.narrow(0, local.piece.begin, local.piece.rows));
-  }
-  if (media.empty()) return at::empty({0, use.encoder->media_width()}, at::TensorOptions(use.compute));
-  return at::cat(media).to(use.compute);
-}
-
-// Are a modality's embeddings rows of a stream of their own?
-bool streamed(const StepPlan& plan, const PlacedItem& item, const std::string& modality, const BatchModality& use) {
-  const Verdict& verdict = plan.samples.at(static_cast<size_t>(item.sample));
-  const bool out = verdict.items.at(static_cast<size_t>(item.item)).begin < 0;
-  LOOM_CHECK(out != use.stream.empty(), "the ", modality, " items of ", verdict.name,
-             out ? " are not in the text, and its embeddings are no stream"
-                 : concat(" are in the text, and its embeddings are the stream ", use.stream));
-  return out;
-}
-
-ModelBatch assemble(const StepPlan& plan, const MicrobatchPlan& microbatch, const Samples& samples,
-                    const BatchModalities& modalities, int rank, bool prompt) {
+ModelBatch assemble(const StepPlan& plan, size_t number, const Samples& samples, const BatchModalities& modalities,
+                    int rank, bool prompt) {
+  const MicrobatchPlan& microbatch = plan.microbatches.at(number);
   ModelBatch batch;
+  batch.microbatch = number;
   const std::vector<StreamItem> text = text_items(plan, microbatch);
   batch.text = local_partitions(text, rank);
   batch.text[""];
@@ -101,37 +69,21 @@ ModelBatch assemble(const StepPlan& plan, const MicrobatchPlan& microbatch, cons
   if (text_tp > 1) batch.text_groups = group_partitions(text, rank, text_tp);
   build_text(plan, microbatch, samples, text, rank, prompt, batch);
 
-  std::map<std::string, std::vector<StreamItem>> embeddings;  // of modalities with a stream of their own
   for (const auto& [modality, use] : modalities) {
     if (use.stream.empty()) continue;
     LOOM_CHECK(batch.text.find(use.stream) == batch.text.end(), "two modalities make the stream ", use.stream);
-    const std::vector<StreamItem>& items = embeddings[modality] = embedding_items(plan, microbatch, text, modality);
+    const std::vector<StreamItem> items = embedding_items(plan, microbatch, text, modality);
     Partitions local = local_partitions(items, rank);
     batch.text.emplace(use.stream, std::move(local[""]));
     if (text_tp > 1) batch.text_groups.emplace(use.stream, group_partitions(items, rank, text_tp)[""]);
   }
-  for (const auto& [modality, items] : microbatch.items) {
-    if (items.empty()) continue;
-    const auto found = modalities.find(modality);
-    LOOM_CHECK(found != modalities.end(), plan.samples.at(static_cast<size_t>(items.front().sample)).name,
-               " has an item of modality ", modality, " without encoder");
-    const BatchModality& use = found->second;
-    const ItemStreams streams = item_streams(plan, items, modality, use);
-    ItemBatch& out = batch.items[modality];
-    out.media = build_media(plan, items, samples, streams, use, rank);
-    out.encoder = local_partitions(streams.encoder, rank);
-    out.connector = local_partitions(streams.connector, rank);
-    if (const int tp = plan.layout.encoder(modality).tp; tp > 1)
-      out.encoder_groups = group_partitions(streams.encoder, rank, tp);
-    if (const int tp = plan.layout.connector(modality).tp; tp > 1)
-      out.connector_groups = group_partitions(streams.connector, rank, tp);
-    out.to_connector = move_to_connector(streams, rank);
-    bool own_stream = false;
-    for (const PlacedItem& item : items) own_stream = streamed(plan, item, modality, use);
-    const SlotRows slots = own_stream ? slots_in_stream(plan, microbatch, items, embeddings.at(modality), rank)
-                                      : slots_in_text(plan, microbatch, items, text, rank);
-    out.slots = longs(slots.slots);
-    out.to_backbone = move_to_backbone(streams, slots, rank);
+  for (const EncoderPass& pass : encoder_passes(plan)) {
+    const auto found = modalities.find(pass.modality);
+    LOOM_CHECK(found != modalities.end(), "items of modality ", pass.modality, ", which has no encoder");
+    if (pass.before == number) batch.encode.push_back(build_pass(plan, pass, samples, found->second, rank));
+    const auto items = microbatch.items.find(pass.modality);
+    const bool serves = number >= pass.first && number < pass.first + pass.count;
+    if (serves && items != microbatch.items.end() && !items->second.empty()) batch.items[pass.modality] = pass.first;
   }
   return batch;
 }
@@ -154,16 +106,20 @@ ModelBatch assemble_alone(const Samples& samples, const std::vector<int64_t>& to
       microbatch.items[place.modality].push_back({index, static_cast<int64_t>(i), {{0, 0, place.meta.tokens}}});
     }
   }
-  return assemble(plan, microbatch, samples, modalities, 0, prompt);
+  return assemble(plan, 0, samples, modalities, 0, prompt);
 }
 
 }  // namespace
 
+bool PreparedSample::absent() const {
+  return tokens.empty() && std::none_of(media.begin(), media.end(), [](const Tensor& rows) { return rows.defined(); });
+}
+
 BatchModalities batch_modalities(const MultimodalModel& model) {
   BatchModalities out;
   for (const auto& [modality, bound] : model.parts().encoders) {
-    out[modality] = {&model.encoder(modality), bound->options().compute, model.features_partition(modality),
-                     model.bridge_stream(modality), bound->options().origin};
+    out[modality] = {&model.encoder(modality),      bound->options().compute, model.features_partition(modality),
+                     model.bridge_stream(modality), bound->options().origin,  model.connector_widths(modality)};
   }
   return out;
 }
@@ -172,14 +128,14 @@ ModelBatch build_batch(const StepPlan& plan, size_t microbatch, const std::vecto
                        const BatchModalities& modalities, int rank) {
   LOOM_CHECK(rank >= 0 && rank < plan.layout.world && samples.size() == plan.samples.size(), "rank ", rank, " of ",
              plan.layout.world, ", ", samples.size(), " of ", plan.samples.size(), " samples");
-  return assemble(plan, plan.microbatches.at(microbatch), samples, modalities, rank, false);
+  return assemble(plan, microbatch, samples, modalities, rank, false);
 }
 
 ModelBatch build_batch(const LoadedStep& step, size_t microbatch, const MultimodalModel& model) {
   const BatchModalities modalities = batch_modalities(model);
   if (microbatch >= step.plan.microbatches.size()) return assemble_alone({}, {}, modalities, false);
   std::vector<const PreparedSample*> samples;
-  for (const PreparedSample& sample : step.samples) samples.push_back(sample.tokens.empty() ? nullptr : &sample);
+  for (const PreparedSample& sample : step.samples) samples.push_back(sample.absent() ? nullptr : &sample);
   const int rank = model.comm().rank(), tp = step.plan.layout.backbone.tp;
   ModelBatch batch = build_batch(step.plan, microbatch, samples, modalities, rank);
   for (int member = 0; tp > 1 && model.device().is_meta() && member < tp; ++member) {

@@ -19,6 +19,7 @@ struct BatchModality {
   std::string outputs{};                // partition of the encoder's "features"
   std::string stream{};                 // of the backbone, when embeddings are rows of a stream of their own
   std::string origin{};                 // "plugin 'vit' (...)", for messages
+  ConnectorWidths widths{};
 };
 using BatchModalities = std::map<std::string, BatchModality>;
 

@@ -11,6 +11,7 @@
 #include "core/base/random.h"
 #include "core/base/text.h"
 #include "core/data/shrink.h"
+#include "core/step/spread_items.h"
 
 namespace loom {
 namespace {
@@ -150,6 +151,7 @@ PreparedSample Preparer::run(const RawSample& raw, uint64_t position, uint64_t e
     Draft draft = draft_of(raw);
     place_items(raw, draft);
     if (draft.rows > options_.budget) shrink(raw, draft);
+    for (size_t i = 0; i < draft.items.size(); ++i) check_item(draft.items[i], i, who_is(raw));
     lay_out(raw, draft, out);
     if (of_source && out.verdict.supervised == 0 && options_.unsupervised != Unsupervised::keep) {
       if (options_.unsupervised == Unsupervised::skip) throw Refusal{"no supervised token", true};
@@ -191,6 +193,20 @@ ItemPlace Preparer::place_item(const MediaInfo& info, const std::string& who) co
     throw PluginError(concat("encoders.", modality, ": layout() of an item of ", who, ": ", mistake));
   place.cuts = legal_cuts(layout, use.outputs, use.merge);
   return place;
+}
+
+// An item that no legal division brings below the rows that a rank may hold of it.
+void Preparer::check_item(const ItemPlace& place, size_t number, const std::string& who) const {
+  const ModalityUse& use = options_.modalities.at(place.modality);
+  const int64_t rows = place.meta.tokens;
+  if (use.most_rows == 0 || rows <= use.most_rows) return;
+  if (parts_within(place.cuts, rows, use.most_rows, use.ranks).has_value()) return;
+  const std::string key = concat("parallel.encoders.", place.modality);
+  const std::string how = place.cuts.empty() ? "cannot be divided here" : concat("over ", use.ranks, " ranks at most");
+  const std::string what = concat("its item ", number + 1, " has ", rows, " ", place.modality, " rows, ", how,
+                                  "; a rank may hold ", use.most_rows, " of one item");
+  if (options_.over_long != OverLong::error) throw Refusal{what, true};
+  throw UserError(concat(who, ": ", what, "; raise ", key, ".most_rows or ", key, ".sp, or set data.over_long: drop"));
 }
 
 Preparer::Draft Preparer::draft_of(const RawSample& raw) const {
@@ -292,6 +308,7 @@ void Preparer::lay_out(const RawSample& raw, const Draft& draft, PreparedSample&
     out.supervised.resize(out.tokens.size(), run.supervised ? 1 : 0);
   }
   out.verdict.tokens = draft.rows;
+  if (options_.backbone != nullptr) out.verdict.cost = options_.backbone->cost(draft.rows);
   for (size_t t = 1; t < out.supervised.size(); ++t) out.verdict.supervised += out.supervised[t];
 }
 

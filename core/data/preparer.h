@@ -34,6 +34,10 @@ struct ModalityUse {
   std::string outputs{};  // partition of the encoder's "features"
   // Do its embeddings take rows of the text? If not they are a stream of their own, and cost no tokens.
   bool in_text = true;
+  // Most rows of one item on one rank, 0 = any number, and the most ranks that share it. An item that no legal division
+  // brings below is refused.
+  int64_t most_rows = 0;
+  int ranks = 1;
 };
 
 struct PreparerOptions {
@@ -43,6 +47,7 @@ struct PreparerOptions {
   OverLong over_long = OverLong::error;
   uint64_t seed = 0;
   Unsupervised unsupervised = Unsupervised::skip;
+  const Backbone* backbone = nullptr;  // for the costs in verdicts; null = none
 };
 
 class Preparer {
@@ -68,6 +73,7 @@ class Preparer {
   const ModalityUse& use_of(const std::string& modality, const std::string& who) const;
   Draft draft_of(const RawSample& raw) const;
   ItemPlace place_item(const MediaInfo& info, const std::string& who) const;
+  void check_item(const ItemPlace& place, size_t number, const std::string& who) const;
   int64_t rows_of(const std::vector<ItemPlace>& items) const;
   void place_items(const RawSample& raw, Draft& draft) const;
   void shrink(const RawSample& raw, Draft& draft) const;

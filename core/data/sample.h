@@ -62,6 +62,12 @@ struct PreparedSample {
   std::vector<int64_t> tokens;      // slots of media hold 0
   std::vector<uint8_t> supervised;  // per token: is it a target?
   std::vector<Tensor> media;        // one per item, [tokens of the item, media width], float32
+  // On one of several ranks: the item's row with which each of `media` begins; one without rows is undefined. Empty =
+  // they are whole.
+  std::vector<int64_t> media_begin{};
+
+  bool absent() const;  // is there nothing of it on this rank?
+  int64_t first_row(size_t item) const { return media_begin.empty() ? 0 : media_begin.at(item); }
 };
 
 }  // namespace loom

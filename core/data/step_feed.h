@@ -1,7 +1,11 @@
 #pragma once
-// Loaded steps on every rank. Rank 0 reads, prepares and plans; it sends the verdicts to all, and the tokens and media
-// of a sample to the ranks that hold rows of it or encode an item of it, once each. From equal verdicts every rank
-// makes the same plan.
+// Loaded steps on every rank. Rank 0 reads, prepares and plans; it sends the verdicts to all, a sample's tokens to
+// the ranks that hold rows of it, and of its media every row to the rank that encodes it, once each. From equal
+// verdicts every rank makes the same plan.
+#include <cstdint>
+#include <map>
+#include <vector>
+
 #include "core/comm/communicator.h"
 #include "core/data/loader.h"
 
@@ -22,7 +26,15 @@ class StepFeed {
   WorldLayout layout_;
 };
 
-// Which ranks need a sample's tokens or media, ascending (exposed for tests).
-std::vector<int> ranks_of_sample(const StepPlan& plan, size_t sample);
+struct MediaRows {
+  int64_t begin = 0, rows = 0;
+};
+// What a rank needs of a sample.
+struct SampleShare {
+  bool text = false;
+  std::vector<MediaRows> media;  // by item
+};
+// By rank (exposed for tests).
+std::map<int, SampleShare> shares_of_sample(const StepPlan& plan, size_t sample);
 
 }  // namespace loom

@@ -94,15 +94,30 @@ bool same(const std::vector<RowRun>& a, const std::vector<RowRun>& b) {
   });
 }
 
-RowMove make_move(int64_t rows, std::vector<RowRun> source, std::vector<RowRun> destination, int rank) {
+bool wants_symmetric(const BridgeChoice& choice, const RowTraffic& traffic) {
+  if (traffic.group == 1 || choice.path == BridgePath::exact) return false;
+  return choice.path == BridgePath::symmetric ||
+         static_cast<double>(traffic.busiest) >= choice.threshold * static_cast<double>(traffic.symmetric());
+}
+
+RowMove make_move(int64_t rows, std::vector<RowRun> source, std::vector<RowRun> destination, const WorldLayout& layout,
+                  int rank) {
   source = joined(std::move(source));
   destination = joined(std::move(destination));
-  RowMove out;
-  for (const RowRun& run : destination) out.rows += run.rank == rank ? run.rows : 0;
-  out.identity = same(source, destination);
-  if (!out.identity)
-    out.route = route_of(plan_transfers(row_layout(rows, source), row_layout(rows, destination)), rank);
-  return out;
+  int64_t result_rows = 0;
+  for (const RowRun& run : destination) result_rows += run.rank == rank ? run.rows : 0;
+  if (same(source, destination)) {
+    RowMove out;
+    out.rows = result_rows;
+    return out;
+  }
+  const std::vector<Transfer> transfers = plan_transfers(row_layout(rows, source), row_layout(rows, destination));
+  if (layout.bridge.path != BridgePath::exact) {
+    const RowTraffic traffic = row_traffic(transfers, destination, layout.world);
+    if (wants_symmetric(layout.bridge, traffic))
+      return symmetric_move(transfers, traffic, result_rows, layout.world, rank);
+  }
+  return exact_move(transfers, result_rows, rank);
 }
 
 std::vector<RowRun> runs_of(const std::vector<StreamItem>& items, const char* partition) {
@@ -174,18 +189,19 @@ ItemStreams item_streams(const StepPlan& plan, const std::vector<PlacedItem>& it
     StreamItem outputs{key, whole_item(place.meta.outputs), output_pieces(in, place, verdict, use)};
     outputs.layout.partitions["slots"].lengths = {place.slots};
     out.encoder.push_back(std::move(in));
-    out.connector.push_back(std::move(outputs));
+    out.outputs.push_back(std::move(outputs));
   }
+  out.connector = out.outputs;
   return out;
 }
 
-RowMove move_to_connector(const ItemStreams& streams, int rank) {
+RowMove move_to_connector(const ItemStreams& streams, const WorldLayout& layout, int rank) {
   const std::vector<RowRun> destination = runs_of(streams.connector, "");
-  const std::vector<std::vector<int64_t>> local = local_rows(streams.connector);
-  std::vector<RowRun> source;  // the same rows of the same ranks, but an item's rows in its encoder's order
+  const std::vector<std::vector<int64_t>> local = local_rows(streams.outputs);
+  std::vector<RowRun> source;  // an item's rows in its encoder's order
   int64_t global = 0;
-  for (size_t i = 0; i < streams.connector.size(); ++i) {
-    const StreamItem& item = streams.connector[i];
+  for (size_t i = 0; i < streams.outputs.size(); ++i) {
+    const StreamItem& item = streams.outputs[i];
     std::vector<int64_t> permutation = streams.encoder[i].layout.permutation;
     if (fault(Fault::permutation_twice)) {
       const std::vector<int64_t> right = permutation;
@@ -205,7 +221,7 @@ RowMove move_to_connector(const ItemStreams& streams, int rank) {
     }
     global += item.layout.partitions.find("")->second.rows();
   }
-  return make_move(global, std::move(source), destination, rank);
+  return make_move(global, std::move(source), destination, layout, rank);
 }
 
 std::vector<StreamItem> embedding_items(const StepPlan& plan, const MicrobatchPlan& microbatch,
@@ -271,9 +287,25 @@ SlotRows slots_in_stream(const StepPlan& plan, const MicrobatchPlan& microbatch,
   return out;
 }
 
-RowMove move_to_backbone(const ItemStreams& streams, const SlotRows& slots, int rank) {
-  return make_move(rows_of(streams.connector, "slots"), runs_of(streams.connector, "slots"),
-                   fault(Fault::stale_routes) ? rotated(slots.runs) : slots.runs, rank);
+void move_connector_to_slots(std::vector<StreamItem>& connector, const std::vector<RowRun>& runs) {
+  int64_t begin = 0;  // of the item's slots
+  size_t run = 0;
+  for (StreamItem& item : connector) {
+    const int64_t slots = item.layout.partitions.find("slots")->second.rows(),
+                  outputs = item.layout.partitions.find("")->second.rows();
+    if (slots == 0) continue;
+    item.pieces.clear();
+    for (; run < runs.size() && runs[run].global < begin + slots; ++run)
+      item.pieces.push_back(
+          {runs[run].rank, (runs[run].global - begin) * outputs / slots, runs[run].rows * outputs / slots});
+    begin += slots;
+  }
+}
+
+RowMove move_to_backbone(const std::vector<StreamItem>& connector, const SlotRows& slots, const WorldLayout& layout,
+                         int rank) {
+  return make_move(rows_of(connector, "slots"), runs_of(connector, "slots"),
+                   fault(Fault::stale_routes) ? rotated(slots.runs) : slots.runs, layout, rank);
 }
 
 }  // namespace loom

@@ -87,6 +87,7 @@ void write_verdict(const Verdict& verdict, ByteWriter& out) {
   out.text(verdict.name);
   out.integer(verdict.tokens);
   out.integer(verdict.supervised);
+  out.real(verdict.cost);
   out.number(verdict.items.size());
   for (const ItemPlace& place : verdict.items) {
     out.text(place.modality);
@@ -107,6 +108,7 @@ Verdict read_verdict(ByteReader& in) {
   verdict.name = in.text();
   verdict.tokens = in.integer();
   verdict.supervised = in.integer();
+  verdict.cost = in.real();
   const uint64_t items = in.number();
   for (uint64_t i = 0; i < items; ++i) {
     ItemPlace& place = verdict.items.emplace_back();

@@ -4,18 +4,8 @@
 #include <c10/core/GradMode.h>
 
 #include "core/base/error.h"
-#include "core/reshard/rows.h"
 
 namespace loom {
-
-Tensor move_rows(Communicator& comm, std::string_view what, const RowMove& move, const Tensor& rows) {
-  return move.identity ? rows : redistribute_rows(comm, what, move.route, rows, move.rows);
-}
-
-Tensor move_rows_adjoint(Communicator& comm, std::string_view what, const RowMove& move, const Tensor& gradient,
-                         int64_t source_rows) {
-  return move.identity ? gradient : redistribute_rows_adjoint(comm, what, move.route, gradient, source_rows);
-}
 
 Tensor bridge_forward(const Tensor& hidden, const Tensor& slots, const Tensor& rows, BridgeMode mode) {
   LOOM_CHECK(slots.size(0) == rows.size(0), "the bridge has ", slots.size(0), " slots for ", rows.size(0),

@@ -21,6 +21,8 @@ int64_t Connector::merge() const { return 1; }
 
 std::vector<BridgeTarget> Connector::targets(const BridgeTarget& usual) const { return {usual}; }
 
+double Backbone::cost(int64_t tokens) const { return static_cast<double>(tokens); }
+
 BridgeTarget Backbone::bridge_target() const { return {}; }
 
 }  // namespace loom

@@ -75,6 +75,8 @@ class Backbone : public Component {
   ~Backbone() override;
   virtual int64_t width() const = 0;
   virtual int64_t vocab() const = 0;
+  // Forward FLOPs of one sample of so many tokens, for balancing; default: in proportion to them.
+  virtual double cost(int64_t tokens) const;
   virtual BridgeTarget bridge_target() const;
 };
 

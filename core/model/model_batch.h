@@ -4,30 +4,33 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/base/tensor.h"
 #include "core/nn/context.h"
 #include "core/nn/tensor_parallel.h"
-#include "core/reshard/redistribute.h"
+#include "core/reshard/row_move.h"
 
 namespace loom {
 
-// Rows of one component's output to rows of the next one's input.
-struct RowMove {
-  bool identity = true;  // equal rows in equal order on every rank
-  Route route;           // elements are rows
-  int64_t rows = 0;      // of the result, on this rank; read unless identity
+// Where the embeddings of one microbatch's items go.
+struct Landing {
+  size_t microbatch = 0;
+  int64_t begin = 0, rows = 0;  // of the connector's outputs on this rank
+  RowMove to_backbone;          // these -> rows of the backbone's ranks, in the order of `slots`
+  Tensor slots;                 // int64 [embeddings that land here]: rows of the backbone's stream
 };
 
-// The items of one modality.
-struct ItemBatch {
+// The items of one modality that go through encoder and connector in one pass: of one microbatch, or of several.
+struct EncoderBatch {
+  std::string modality;
+  size_t pass = 0;                                   // the microbatch that it begins with
   Tensor media;                                      // [encoder rows here, media_width], compute dtype
   Partitions encoder;                                // of ItemLayout, items one after another
   Partitions connector;                              // "" = encoder outputs per item, "slots" = LLM slots per item
   GroupPartitions encoder_groups, connector_groups;  // the same rows in tensor groups; empty without tp
-  RowMove to_connector;  // encoder outputs, in the encoder's order -> natural order, at the connector
-  RowMove to_backbone;   // embeddings -> rows of the backbone's ranks, in the order of `slots`
-  Tensor slots;          // int64 [embeddings that land here]: rows of the backbone's stream
+  RowMove to_connector;           // encoder outputs, in the encoder's order -> natural order, at the connector
+  std::vector<Landing> landings;  // of the microbatches with items, ascending
 };
 
 struct ModelBatch {
@@ -37,8 +40,16 @@ struct ModelBatch {
   Partitions text;   // "" = samples; the name of a stream = its rows per sample, for BridgeMode::stream
   GroupPartitions text_groups;
   std::vector<int64_t> group_loss_rows;  // of a dry run, which cannot ask: loss rows by member of the tensor group
-  // By modality. On several ranks: those that any rank has in this microbatch, if need be without rows here.
-  std::map<std::string, ItemBatch> items;
+  size_t microbatch = 0;
+  // Passes to run before the backbone; on several ranks those that any rank takes part in, if need be without rows
+  // here.
+  std::vector<EncoderBatch> encode;
+  // Of the modalities whose items any rank has in this microbatch: their pass, which has been run by now.
+  std::map<std::string, size_t> items;
+
+  // The pass of a modality that begins here, and its landing in this microbatch. InternalError when there is none.
+  const EncoderBatch& pass(const std::string& modality) const;
+  const Landing& landing(const std::string& modality) const;
 };
 
 // The same with every tensor on this device.

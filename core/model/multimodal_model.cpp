@@ -57,8 +57,34 @@ const StreamDecl* input_of(const BoundComponent& component, std::string_view nam
   return nullptr;
 }
 
+bool runs_at_slots(const ConnectorWidths& widths, ConnectorSide side) {
+  if (widths.whole || side == ConnectorSide::encoder) return false;
+  return side == ConnectorSide::backbone || widths.features < widths.embeddings;
+}
+
+MultimodalModel::~MultimodalModel() = default;
+
+std::vector<StreamDecl> external_inputs(const BoundComponent& component) {
+  std::vector<StreamDecl> out;
+  std::set<std::string> known;
+  for (const UnitDecl& unit : component.declarations().units) {
+    for (const StreamDecl& input : unit.inputs) {
+      if (known.insert(input.name).second) out.push_back(input);
+    }
+    for (const StreamDecl& output : unit.outputs) known.insert(output.name);
+  }
+  return out;
+}
+
+Tensor zero_rows(int64_t rows, int64_t width, const BoundComponent& component) {
+  return at::zeros({rows, width}, at::TensorOptions(component.options().compute).device(component.device()));
+}
+
 MultimodalModel::MultimodalModel(ModelParts parts, uint64_t seed)
-    : parts_(std::move(parts)), seed_(seed), pool_(slab_bytes(parts_), parts_.backbone->device()) {
+    : parts_(std::move(parts)),
+      seed_(seed),
+      pool_(slab_bytes(parts_), parts_.backbone->device()),
+      open_(std::make_unique<OpenPasses>()) {
   std::set<std::string> owned;
   for (const auto& [modality, encoder] : parts_.encoders) {
     if (parts_.connectors.find(modality) == parts_.connectors.end()) {
@@ -97,6 +123,7 @@ void MultimodalModel::init_weights(uint64_t seed) {
 }
 
 void MultimodalModel::zero_gradients() {
+  open_->branches.clear();  // of a step that was not ended
   for (BoundComponent* component : components()) component->zero_gradients();
 }
 
@@ -158,6 +185,18 @@ std::string MultimodalModel::features_partition(const std::string& modality) con
 bool MultimodalModel::divisible(const std::string& modality) const {
   return whole_unit(parts_.encoders.at(modality)->declarations()) == nullptr &&
          whole_unit(parts_.connectors.at(modality)->declarations()) == nullptr;
+}
+
+ConnectorWidths MultimodalModel::connector_widths(const std::string& modality) const {
+  const BoundComponent& connector = *parts_.connectors.at(modality);
+  ConnectorWidths out;
+  for (const StreamDecl& input : external_inputs(connector)) {
+    if (output_of(*parts_.encoders.at(modality), input.name) != nullptr) out.features += input.width * merge(modality);
+  }
+  for (const BridgeTarget& target : targets_.at(modality))
+    out.embeddings += output_of(connector, target.embeddings)->width;
+  out.whole = whole_unit(connector.declarations()) != nullptr;
+  return out;
 }
 
 Backbone& MultimodalModel::backbone() { return dynamic_cast<Backbone&>(parts_.backbone->component()); }

@@ -10,6 +10,7 @@
 #include "core/model/model_batch.h"
 #include "core/model/step_observer.h"
 #include "core/model/tape.h"
+#include "core/step/world_layout.h"
 
 namespace loom {
 
@@ -34,6 +35,15 @@ struct Denominators {
   double samples = 1;
 };
 
+// Numbers that cross the bridge per LLM slot, before and after a connector.
+struct ConnectorWidths {
+  int64_t features = 0, embeddings = 0;
+  bool whole = true;  // a unit of it mixes whole items
+};
+// Does the connector run where the backbone wants its embeddings? Only one that mixes no whole items can; left to
+// itself it does where features are narrower, slot by slot, than what it makes of them.
+bool runs_at_slots(const ConnectorWidths& widths, ConnectorSide side);
+
 // How a batch's targets fare, without gradients: [n] each.
 struct BatchScores {
   Tensor log_probs;
@@ -43,8 +53,10 @@ struct BatchScores {
 class MultimodalModel {
  public:
   MultimodalModel(ModelParts parts, uint64_t seed);
+  ~MultimodalModel();
 
-  // Adds gradients of (sum of losses / denominators) into the gradient buffers.
+  // Adds gradients of (sum of losses / denominators) into the gradient buffers. A pass of an encoder that serves
+  // several microbatches is kept until the last of them was here; so a step's microbatches come in order, all of them.
   MicrobatchResult forward_backward(const ModelBatch& batch, int64_t step, const Denominators& denominators);
   // No gradients.
   BatchScores score(const ModelBatch& batch);
@@ -79,18 +91,20 @@ class MultimodalModel {
   std::string bridge_stream(const std::string& modality) const;
   // Partition of the encoder's "features".
   std::string features_partition(const std::string& modality) const;
+  ConnectorWidths connector_widths(const std::string& modality) const;
   // May its items be divided over ranks: does no unit of encoder or connector mix `whole`?
   bool divisible(const std::string& modality) const;
   const std::vector<std::string>& modalities() const { return modalities_; }
   const ModelParts& parts() const { return parts_; }
 
  private:
-  struct Pass;  // the tapes of one microbatch
+  struct Pass;  // one microbatch
   struct Branch;
-  void encode(Pass& pass, const std::string& modality, const ItemBatch& items, TapeContext context);
-  void inject(Pass& pass, int unit, const ModelBatch& batch, StreamMap& streams);
-  void extract(Pass& pass, int unit, const ModelBatch& batch, StreamMap& gradients);
-  void decode_backward(Branch& branch, const std::string& modality, const ItemBatch& items);
+  struct OpenPasses;
+  Branch& encode(OpenPasses& open, const EncoderBatch& items, TapeContext context);
+  void encode_backward(Branch& branch);
+  void inject(Pass& pass, int unit, StreamMap& streams);
+  void extract(Pass& pass, int unit, StreamMap& gradients);
   StreamMap run(Pass& pass, const ModelBatch& batch, TapeContext context);  // the backbone's last streams
 
   ModelParts parts_;
@@ -99,6 +113,7 @@ class MultimodalModel {
   std::map<std::string, std::vector<BridgeTarget>> targets_;
   SlabPool pool_;
   StepObservers observers_;
+  std::unique_ptr<OpenPasses> open_;  // of the step under way
 };
 
 }  // namespace loom

@@ -248,35 +248,66 @@ std::vector<Move> flattened(std::string_view what, const std::vector<Move>& move
 }  // namespace
 
 struct Redistribution::State {
+  std::string what;
   std::vector<Move> moves;
   Parcels outgoing, incoming;
   Pending pending;
+  bool adjoint = false;
+  int rank = 0;
+
+  void add_arrived() const;
 };
 
-Redistribution::Redistribution(Communicator& comm, std::string_view what, const std::vector<Move>& moves)
+Redistribution::Redistribution(Communicator& comm, std::string_view what, const std::vector<Move>& moves,
+                               Direction direction)
     : state_(std::make_unique<State>()) {
   const c10::NoGradGuard no_grad;
   State& s = *state_;
+  s.what = what;
   s.moves = flattened(what, moves);
+  s.adjoint = direction == Direction::adjoint;
+  s.rank = comm.rank();
   for (const Move& move : s.moves) {
-    s.outgoing.add(move.route->sends, move.source, move.inner);
-    s.incoming.add(move.route->receives, move.destination, move.inner);
+    s.outgoing.add(s.adjoint ? move.route->receives : move.route->sends, s.adjoint ? move.destination : move.source,
+                   move.inner);
+    s.incoming.add(s.adjoint ? move.route->sends : move.route->receives, s.adjoint ? move.source : move.destination,
+                   move.inner);
   }
   if (!s.outgoing.empty() || !s.incoming.empty()) {
-    const std::vector<Message> sends = s.outgoing.buffers(true), receives = s.incoming.buffers(true);
+    // What arrives is added in the adjoint, so it cannot arrive in place.
+    const std::vector<Message> sends = s.outgoing.buffers(true), receives = s.incoming.buffers(!s.adjoint);
     s.outgoing.pack();
     s.pending = comm.exchange(what, sends, receives);
   }
+  if (s.adjoint) return;
   for (const Move& move : s.moves) move_local(*move.route, move.source, move.destination, move.inner, false);
 }
 
 Redistribution::Redistribution(Redistribution&&) noexcept = default;
+Redistribution& Redistribution::operator=(Redistribution&&) noexcept = default;
 Redistribution::~Redistribution() = default;
+
+// In ascending order of ranks, this one among them.
+void Redistribution::State::add_arrived() const {
+  const bool dropped = fault(Fault::bridge_keeps_local) && what.find("bridge") != std::string::npos;
+  const auto add_parcels = [&](bool before_local) {
+    for (const auto& [peer, parcel] : incoming.by_peer()) {
+      if ((peer < rank) == before_local && !dropped) Parcels::unpack(parcel, Write::add);
+    }
+  };
+  add_parcels(true);
+  for (const Move& move : moves) move_local(*move.route, move.source, move.destination, move.inner, true);
+  add_parcels(false);
+}
 
 void Redistribution::finish() {
   const c10::NoGradGuard no_grad;
   state_->pending.wait();
-  for (const auto& [peer, parcel] : state_->incoming.by_peer()) Parcels::unpack(parcel, Write::copy);
+  if (state_->adjoint) {
+    state_->add_arrived();
+  } else {
+    for (const auto& [peer, parcel] : state_->incoming.by_peer()) Parcels::unpack(parcel, Write::copy);
+  }
   state_ = nullptr;
 }
 
@@ -285,27 +316,7 @@ void redistribute(Communicator& comm, std::string_view what, const std::vector<M
 }
 
 void redistribute_adjoint(Communicator& comm, std::string_view what, const std::vector<Move>& moves) {
-  const c10::NoGradGuard no_grad;
-  const std::vector<Move> flats = flattened(what, moves);
-  Parcels outgoing, incoming;
-  for (const Move& move : flats) {
-    outgoing.add(move.route->receives, move.destination, move.inner);
-    incoming.add(move.route->sends, move.source, move.inner);
-  }
-  if (!outgoing.empty() || !incoming.empty()) {
-    const std::vector<Message> sends = outgoing.buffers(true), receives = incoming.buffers(false);
-    outgoing.pack();
-    comm.exchange(what, sends, receives).wait();
-  }
-  const bool dropped = fault(Fault::bridge_keeps_local) && what.find("bridge") != std::string_view::npos;
-  const auto add_parcels = [&](bool before_local) {
-    for (const auto& [peer, parcel] : incoming.by_peer()) {
-      if ((peer < comm.rank()) == before_local && !dropped) Parcels::unpack(parcel, Write::add);
-    }
-  };
-  add_parcels(true);
-  for (const Move& move : flats) move_local(*move.route, move.source, move.destination, move.inner, true);
-  add_parcels(false);
+  Redistribution(comm, what, moves, Direction::adjoint).finish();
 }
 
 }  // namespace loom

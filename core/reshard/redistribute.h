@@ -73,13 +73,18 @@ struct Move {
   int64_t inner = 1;
 };
 
+enum class Direction { forward = 1, adjoint };
+
 // Moves all at once, one message per peer, which are on their way when the constructor returns. Elements of a
-// destination that no patch names stay as they are. Routes and memories must live, and sources stay as they are, until
+// destination that no patch names stay as they are. Backwards it is the adjoint: every move's `destination` is read,
+// and added to `source` when it is finished. Routes and memories must live, and what is read stay as it is, until
 // finish() returned.
 class Redistribution {
  public:
-  Redistribution(Communicator& comm, std::string_view what, const std::vector<Move>& moves);
+  Redistribution(Communicator& comm, std::string_view what, const std::vector<Move>& moves,
+                 Direction direction = Direction::forward);
   Redistribution(Redistribution&&) noexcept;
+  Redistribution& operator=(Redistribution&&) noexcept;
   ~Redistribution();
   void finish();
 
@@ -90,7 +95,6 @@ class Redistribution {
 
 // Starts and finishes.
 void redistribute(Communicator& comm, std::string_view what, const std::vector<Move>& moves);
-// The adjoint: every move's `destination` is read, and added to `source`.
 void redistribute_adjoint(Communicator& comm, std::string_view what, const std::vector<Move>& moves);
 
 // Rows [global, global + rows) of a stream lie at rows [local, local + rows) of a rank's tensor.

@@ -1,5 +1,6 @@
 // From verdicts to works and back; the arithmetic is in spread_items.
 #include <algorithm>
+#include <unordered_map>
 
 #include "core/base/error.h"
 #include "core/step/spread_items.h"
@@ -18,21 +19,29 @@ int rank_of_row(const PlacedSample& sample, int64_t row) {
 
 }  // namespace
 
-void assign_items(const std::vector<Verdict>& samples, const std::vector<PlacedSample>& placed,
-                  std::vector<PlacedItem>& items, const WorldLayout& layout, int sp) {
-  std::vector<const PlacedSample*> of_sample(samples.size());
-  for (const PlacedSample& sample : placed) of_sample[static_cast<size_t>(sample.sample)] = &sample;
+void assign_items(StepPlan& plan, const EncoderPass& pass) {
   std::vector<ItemWork> works;
-  works.reserve(items.size());
-  for (const PlacedItem& item : items) {
-    const ItemPlace& place = samples[static_cast<size_t>(item.sample)].items[static_cast<size_t>(item.item)];
-    const PlacedSample* sample = of_sample[static_cast<size_t>(item.sample)];
-    LOOM_CHECK(sample != nullptr, "an item of a sample that is not in the microbatch");
-    works.push_back(
-        {cost_of(place.meta), rank_of_row(*sample, std::max<int64_t>(place.begin, 0)), place.meta.tokens, &place.cuts});
+  std::vector<PlacedItem*> items;
+  for (size_t m = pass.first; m < pass.first + pass.count; ++m) {
+    MicrobatchPlan& microbatch = plan.microbatches.at(m);
+    const auto found = microbatch.items.find(pass.modality);
+    if (found == microbatch.items.end()) continue;
+    std::unordered_map<int64_t, const PlacedSample*> of_sample;
+    for (const PlacedSample& sample : microbatch.samples) of_sample[sample.sample] = &sample;
+    for (PlacedItem& item : found->second) {
+      const ItemPlace& place =
+          plan.samples.at(static_cast<size_t>(item.sample)).items.at(static_cast<size_t>(item.item));
+      const auto sample = of_sample.find(item.sample);
+      LOOM_CHECK(sample != of_sample.end(), "an item of a sample that is not in the microbatch");
+      works.push_back({cost_of(place.meta), rank_of_row(*sample->second, std::max<int64_t>(place.begin, 0)),
+                       place.meta.tokens, &place.cuts});
+      items.push_back(&item);
+    }
   }
-  std::vector<std::vector<Piece>> pieces = spread_items(works, layout.world, sp, layout.balance);
-  for (size_t i = 0; i < items.size(); ++i) items[i].pieces = std::move(pieces[i]);
+  const ComponentLayout encoder = plan.layout.encoder(pass.modality);
+  std::vector<std::vector<Piece>> pieces =
+      spread_items(works, plan.layout.world, encoder.sp, plan.layout.balance, encoder.most_rows);
+  for (size_t i = 0; i < items.size(); ++i) items[i]->pieces = std::move(pieces[i]);
 }
 
 }  // namespace loom

@@ -1,7 +1,10 @@
 #include "core/step/imbalance.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
+#include "core/step/pack_samples.h"
 #include "core/step/spread_items.h"
 
 namespace loom {
@@ -25,18 +28,41 @@ int64_t slots_before(const ItemPlace& place, int64_t end) {
   return place.meta.tokens > 0 ? end * place.slots / place.meta.tokens : 0;
 }
 
-void add_item(const ItemPlace& place, const std::vector<Piece>& pieces, Loads& encoder, Loads& connector) {
+void add_costs(double cost, int64_t rows, const std::vector<Piece>& pieces, Loads& loads) {
+  std::vector<double> costs(loads.size());
+  add_load(cost, rows, pieces, costs);
+  for (size_t rank = 0; rank < costs.size(); ++rank) loads[rank].cost += costs[rank];
+}
+
+void add_rows(int rank, int64_t rows, Loads& connector) {
+  connector[static_cast<size_t>(rank)].tokens += rows;
+  connector[static_cast<size_t>(rank)].cost += static_cast<double>(rows);
+}
+
+void add_item(const ItemPlace& place, const std::vector<Piece>& pieces, Loads& encoder) {
   count(pieces, encoder);
+  add_costs(cost_of(place.meta), place.meta.tokens, pieces, encoder);
+  for (const Piece& piece : pieces) encoder[static_cast<size_t>(piece.rank)].tokens += piece.rows;
+}
+
+void add_slots_of_item(const ItemPlace& place, const std::vector<Piece>& pieces, Loads& connector) {
   count(pieces, connector);
-  std::vector<double> costs(encoder.size());
-  add_load(cost_of(place.meta), place.meta.tokens, pieces, costs);
-  for (size_t rank = 0; rank < costs.size(); ++rank) encoder[rank].cost += costs[rank];
-  for (const Piece& piece : pieces) {
-    const auto rank = static_cast<size_t>(piece.rank);
-    encoder[rank].tokens += piece.rows;
-    const int64_t slots = slots_before(place, piece.begin + piece.rows) - slots_before(place, piece.begin);
-    connector[rank].tokens += slots;
-    connector[rank].cost += static_cast<double>(slots);
+  for (const Piece& piece : pieces)
+    add_rows(piece.rank, slots_before(place, piece.begin + piece.rows) - slots_before(place, piece.begin), connector);
+}
+
+// Where the sample has them; of an own stream, in proportion to the sample's pieces.
+void add_slots_of_sample(const ItemPlace& place, const std::vector<Piece>& pieces, Loads& connector) {
+  bool counted = false;
+  for (size_t p = 0; p < pieces.size(); ++p) {
+    const Piece& piece = pieces[p];
+    const auto parts = static_cast<int64_t>(pieces.size()), part = static_cast<int64_t>(p);
+    const int64_t rows = place.begin < 0 ? place.slots * (part + 1) / parts - place.slots * part / parts
+                                         : std::min(piece.begin + piece.rows, place.begin + place.slots) -
+                                               std::max(piece.begin, place.begin);
+    if (rows <= 0) continue;
+    add_rows(piece.rank, rows, connector);
+    if (!std::exchange(counted, true)) ++connector[static_cast<size_t>(piece.rank)].items;
   }
 }
 
@@ -46,19 +72,27 @@ std::map<std::string, Loads> rank_loads(const StepPlan& plan, const MicrobatchPl
   const int world = plan.layout.world;
   std::map<std::string, Loads> out;
   Loads& backbone = loads_of(out, "backbone", world);
+  std::map<int64_t, const std::vector<Piece>*> pieces_of;  // by sample
   for (const PlacedSample& sample : microbatch.samples) {
+    const Verdict& verdict = plan.samples[static_cast<size_t>(sample.sample)];
+    pieces_of[sample.sample] = &sample.pieces;
     count(sample.pieces, backbone);
-    for (const Piece& piece : sample.pieces) {
-      backbone[static_cast<size_t>(piece.rank)].tokens += piece.rows;
-      backbone[static_cast<size_t>(piece.rank)].cost += static_cast<double>(piece.rows);
-    }
+    add_costs(cost_of(verdict), verdict.tokens, sample.pieces, backbone);
+    for (const Piece& piece : sample.pieces) backbone[static_cast<size_t>(piece.rank)].tokens += piece.rows;
   }
   for (const auto& [modality, items] : microbatch.items) {
     Loads& encoder = loads_of(out, "encoders." + modality, world);
     Loads& connector = loads_of(out, "connectors." + modality, world);
+    const bool at_slots = plan.layout.connector(modality).side == ConnectorSide::backbone;
     for (const PlacedItem& item : items) {
       const Verdict& verdict = plan.samples[static_cast<size_t>(item.sample)];
-      add_item(verdict.items[static_cast<size_t>(item.item)], item.pieces, encoder, connector);
+      const ItemPlace& place = verdict.items[static_cast<size_t>(item.item)];
+      add_item(place, item.pieces, encoder);
+      if (at_slots) {
+        add_slots_of_sample(place, *pieces_of.at(item.sample), connector);
+      } else {
+        add_slots_of_item(place, item.pieces, connector);
+      }
     }
   }
   return out;
@@ -82,19 +116,29 @@ std::map<std::string, Loads> rank_loads(const StepPlan& plan) {
 std::map<std::string, double> imbalance_of(const StepPlan& plan) {
   struct Sums {
     double most = 0, mean = 0;
+    void add(const std::vector<double>& costs) {
+      most += *std::max_element(costs.begin(), costs.end());
+      mean += std::accumulate(costs.begin(), costs.end(), 0.0) / static_cast<double>(costs.size());
+    }
+  };
+  const auto world = static_cast<size_t>(plan.layout.world);
+  std::vector<std::map<std::string, Loads>> loads;  // by microbatch
+  for (const MicrobatchPlan& microbatch : plan.microbatches) loads.push_back(rank_loads(plan, microbatch));
+  const auto add = [&](size_t microbatch, const std::string& component, std::vector<double>& costs) {
+    const auto found = loads[microbatch].find(component);
+    if (found == loads[microbatch].end()) return;
+    for (size_t rank = 0; rank < world; ++rank) costs[rank] += found->second[rank].cost;
   };
   std::map<std::string, Sums> sums;
-  for (const MicrobatchPlan& microbatch : plan.microbatches) {
-    for (const auto& [component, loads] : rank_loads(plan, microbatch)) {
-      if (component.starts_with("connectors.")) continue;
-      double most = 0, all = 0;
-      for (const RankLoad& load : loads) {
-        most = std::max(most, load.cost);
-        all += load.cost;
-      }
-      sums[component].most += most;
-      sums[component].mean += all / static_cast<double>(loads.size());
-    }
+  for (size_t m = 0; m < loads.size(); ++m) {
+    std::vector<double> costs(world);
+    add(m, "backbone", costs);
+    sums["backbone"].add(costs);
+  }
+  for (const EncoderPass& pass : encoder_passes(plan)) {
+    std::vector<double> costs(world);
+    for (size_t m = pass.first; m <= pass.last; ++m) add(m, "encoders." + pass.modality, costs);
+    sums["encoders." + pass.modality].add(costs);
   }
   std::map<std::string, double> out;
   for (const auto& [component, sum] : sums) {

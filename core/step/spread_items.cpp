@@ -14,31 +14,20 @@ namespace {
 constexpr int kMostExchanges = 64;
 constexpr double kEven = 1.002;  // most over mean load at which exchanges end
 
-// At most count - 1 cuts, ascending, nearest to equal shares.
-std::vector<int64_t> equal_cuts(const std::vector<int64_t>& legal, int64_t rows, int64_t count) {
-  std::vector<int64_t> out;
-  for (int64_t k = 1; k < count; ++k) {
-    const int64_t target = rows * k / count;
-    auto best = std::lower_bound(legal.begin(), legal.end(), target);
-    if (best == legal.end() || (best != legal.begin() && target - *(best - 1) <= *best - target)) --best;
-    if (out.empty() || *best > out.back()) out.push_back(*best);
-  }
-  return out;
-}
-
 class Group {
  public:
   Group(const std::vector<ItemWork>& items, std::vector<std::vector<Piece>>& pieces, int first, int ranks)
       : items_(items), pieces_(pieces), first_(first), loads_(static_cast<size_t>(ranks)), whole_(loads_.size()) {}
 
   // `mine`: the group's items, longest first.
-  void spread(const std::vector<size_t>& mine, int sp, const Balance& balance) {
+  void spread(const std::vector<size_t>& mine, int sp, const Balance& balance, int64_t most_rows) {
+    most_rows_ = most_rows;
     double total = 0;
     for (const size_t item : mine) total += items_[item].cost;
     mean_ = total / static_cast<double>(loads_.size());
     std::vector<size_t> moving;
     for (const size_t item : mine) {
-      if (balance.move || (balance.split && parts_of(item, sp) > 1)) {
+      if (balance.move || too_long(item) || (balance.split && parts_of(item, sp) > 1)) {
         moving.push_back(item);
       } else {
         give(item, items_[item].home - first_);
@@ -47,7 +36,7 @@ class Group {
     for (size_t rank = 0; rank < loads_.size(); ++rank) heap_.emplace_back(loads_[rank], rank);
     std::make_heap(heap_.begin(), heap_.end(), std::greater<>());
     for (const size_t item : moving) {
-      const int64_t parts = balance.split ? parts_of(item, sp) : 1;
+      const int64_t parts = balance.split ? parts_of(item, sp) : too_long(item) ? least_parts(item, sp) : 1;
       if (parts > 1) {
         divide(item, parts);
       } else {
@@ -60,11 +49,23 @@ class Group {
   }
 
  private:
+  bool too_long(size_t item) const { return most_rows_ > 0 && items_[item].rows > most_rows_; }
+  int64_t most_parts(int sp) const { return std::min<int64_t>(sp, static_cast<int64_t>(loads_.size())); }
+
+  // As many as can be where nothing suffices: whoever prepared the item has refused that.
+  int64_t least_parts(size_t item, int sp) const {
+    const ItemWork& work = items_[item];
+    if (!too_long(item) || work.cuts == nullptr || work.cuts->empty()) return 1;
+    return parts_within(*work.cuts, work.rows, most_rows_, most_parts(sp)).value_or(most_parts(sp));
+  }
+
   int64_t parts_of(size_t item, int sp) const {
     const ItemWork& work = items_[item];
-    if (work.cuts == nullptr || work.cuts->empty() || work.cost <= mean_) return 1;
-    return static_cast<int64_t>(
-        std::min<double>(std::ceil(work.cost / mean_), std::min<double>(sp, static_cast<double>(loads_.size()))));
+    if (work.cuts == nullptr || work.cuts->empty()) return 1;
+    const int64_t least = least_parts(item, sp);
+    if (work.cost <= mean_) return least;
+    return std::max(least, static_cast<int64_t>(
+                               std::min<double>(std::ceil(work.cost / mean_), static_cast<double>(most_parts(sp)))));
   }
 
   size_t take_least() {
@@ -145,6 +146,7 @@ class Group {
   std::vector<std::vector<Piece>>& pieces_;
   int first_;
   double mean_ = 0;
+  int64_t most_rows_ = 0;
   std::vector<double> loads_;                    // by rank within the group
   std::vector<std::vector<size_t>> whole_;       // items that are not divided, by rank
   std::vector<std::pair<double, size_t>> heap_;  // (load, rank), least on top
@@ -152,10 +154,33 @@ class Group {
 
 }  // namespace
 
+std::vector<int64_t> equal_cuts(const std::vector<int64_t>& legal, int64_t rows, int64_t count) {
+  std::vector<int64_t> out;
+  for (int64_t k = 1; k < count && !legal.empty(); ++k) {
+    const int64_t target = rows * k / count;
+    auto best = std::lower_bound(legal.begin(), legal.end(), target);
+    if (best == legal.end() || (best != legal.begin() && target - *(best - 1) <= *best - target)) --best;
+    if (out.empty() || *best > out.back()) out.push_back(*best);
+  }
+  return out;
+}
+
+std::optional<int64_t> parts_within(const std::vector<int64_t>& legal, int64_t rows, int64_t most_rows, int64_t parts) {
+  for (int64_t count = most_rows > 0 ? (rows + most_rows - 1) / most_rows : 1; count <= parts; ++count) {
+    int64_t begin = 0, longest = 0;
+    for (const int64_t cut : equal_cuts(legal, rows, count)) {
+      longest = std::max(longest, cut - begin);
+      begin = cut;
+    }
+    if (most_rows == 0 || std::max(longest, rows - begin) <= most_rows) return std::max<int64_t>(count, 1);
+  }
+  return std::nullopt;
+}
+
 double cost_of(const ItemMeta& meta) { return meta.cost > 0 ? meta.cost : static_cast<double>(meta.tokens); }
 
 std::vector<std::vector<Piece>> spread_items(const std::vector<ItemWork>& items, int world, int sp,
-                                             const Balance& balance) {
+                                             const Balance& balance, int64_t most_rows) {
   const int ranks = balance_group(balance, world);
   std::vector<std::vector<Piece>> out(items.size());
   std::vector<size_t> order(items.size());
@@ -164,7 +189,7 @@ std::vector<std::vector<Piece>> spread_items(const std::vector<ItemWork>& items,
   std::vector<std::vector<size_t>> groups(static_cast<size_t>(world / ranks));
   for (const size_t item : order) groups[static_cast<size_t>(items[item].home / ranks)].push_back(item);
   for (size_t g = 0; g < groups.size(); ++g)
-    Group(items, out, static_cast<int>(g) * ranks, ranks).spread(groups[g], sp, balance);
+    Group(items, out, static_cast<int>(g) * ranks, ranks).spread(groups[g], sp, balance, most_rows);
   return out;
 }
 

@@ -1,11 +1,13 @@
-// Packing keeps the order of samples within a microbatch; first fit, so that a plan is a function of the verdicts
-// alone. A lane's rows are cut anywhere: every service that mixes rows of the backbone knows how to fetch what it
+// A plan is a function of the verdicts alone. Packing keeps the order of samples within a pack. A lane's rows are cut
+// anywhere: every service that mixes rows of the backbone knows how to fetch what it
 // needs.
 #include "core/step/step_plan.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "core/base/error.h"
+#include "core/step/pack_samples.h"
 
 namespace loom {
 namespace {
@@ -51,21 +53,28 @@ void list_items(const std::vector<Verdict>& samples, MicrobatchPlan& microbatch)
 
 }  // namespace
 
-std::vector<std::vector<int64_t>> pack_samples(const std::vector<Verdict>& samples, int64_t budget) {
-  std::vector<std::vector<int64_t>> out;
-  std::vector<int64_t> filled;
-  for (size_t i = 0; i < samples.size(); ++i) {
-    const int64_t tokens = samples[i].tokens;
-    LOOM_CHECK_USER(tokens <= budget, samples[i].name, ": ", tokens, " tokens exceed data.budget = ", budget);
-    size_t home = 0;
-    while (home < out.size() && filled[home] + tokens > budget) ++home;
-    if (home == out.size()) {
-      out.emplace_back();
-      filled.push_back(0);
+std::vector<EncoderPass> encoder_passes(const StepPlan& plan) {
+  std::map<std::string, std::vector<size_t>> with_items;  // microbatches
+  for (size_t m = 0; m < plan.microbatches.size(); ++m) {
+    for (const auto& [modality, items] : plan.microbatches[m].items) {
+      if (!items.empty()) with_items[modality].push_back(m);
     }
-    out[home].push_back(static_cast<int64_t>(i));
-    filled[home] += tokens;
   }
+  std::vector<EncoderPass> out;
+  for (const auto& [modality, microbatches] : with_items) {
+    const ComponentLayout layout = plan.layout.encoder(modality);
+    const size_t macro = layout.macro == 0 ? plan.microbatches.size() : static_cast<size_t>(layout.macro);
+    for (const size_t m : microbatches) {
+      const size_t first = m / macro * macro;
+      if (out.empty() || out.back().modality != modality || out.back().first != first)
+        out.push_back({modality, first, std::min(macro, plan.microbatches.size() - first),
+                       layout.ahead && first > 0 ? first - 1 : first, m});
+      out.back().last = m;
+    }
+  }
+  std::stable_sort(out.begin(), out.end(), [](const EncoderPass& a, const EncoderPass& b) {
+    return std::tie(a.before, a.first) < std::tie(b.before, b.first);
+  });
   return out;
 }
 
@@ -83,17 +92,15 @@ StepPlan make_step_plan(int64_t step, std::vector<Verdict> samples, int64_t budg
     plan.supervised += v.supervised;
     plan.tokens += v.tokens;
   }
-  const std::vector<std::vector<int64_t>> packs = pack_samples(samples, budget);
+  const std::vector<std::vector<int64_t>> packs =
+      layout.balance.pack ? pack_evenly(samples, budget, layout) : pack_samples(samples, budget);
   const size_t lanes = static_cast<size_t>(layout.lanes());
   plan.microbatches.resize((packs.size() + lanes - 1) / lanes);
   for (size_t p = 0; p < packs.size(); ++p)
     place_pack(packs[p], static_cast<int>(p % lanes), layout, samples, plan.microbatches[p / lanes]);
-  for (MicrobatchPlan& microbatch : plan.microbatches) {
-    list_items(samples, microbatch);
-    for (auto& [modality, items] : microbatch.items)
-      assign_items(samples, microbatch.samples, items, layout, layout.encoder(modality).sp);
-  }
+  for (MicrobatchPlan& microbatch : plan.microbatches) list_items(samples, microbatch);
   plan.samples = std::move(samples);
+  for (const EncoderPass& pass : encoder_passes(plan)) assign_items(plan, pass);
   return plan;
 }
 

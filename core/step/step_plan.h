@@ -30,6 +30,7 @@ struct Verdict {
   std::string reason;      // why it was skipped
   int64_t tokens = 0;      // rows in the backbone
   int64_t supervised = 0;  // rows with a target
+  double cost = 0;         // of the backbone's forward; 0 = as many as tokens
   std::vector<ItemPlace> items;
 };
 
@@ -70,19 +71,24 @@ struct StepPlan {
   uint64_t next_position = 0;  // where the following step continues
 };
 
-// Packs samples [index into the list] into bins of at most `budget` tokens, in order, first fit. UserError when one
-// sample exceeds the budget.
-std::vector<std::vector<int64_t>> pack_samples(const std::vector<Verdict>& samples, int64_t budget);
+// Items of one modality that go through encoder and connector together: those of microbatches [first, first + count).
+struct EncoderPass {
+  std::string modality;
+  size_t first = 0, count = 1;
+  size_t before = 0;  // it runs before the backbone of this microbatch: `first`, or one earlier
+  size_t last = 0;    // its backward follows that of this microbatch, the last one with items
+};
+// The passes of a step that have items, in the order in which they run.
+std::vector<EncoderPass> encoder_passes(const StepPlan& plan);
 
-// Completes a plan from ok verdicts in sample order: packs, gives packs to lanes, slices each lane's rows over its
-// ranks, and assigns items to encoders (assign_items).
+// Completes a plan from ok verdicts in sample order: packs (core/step/pack_samples.h), slices each lane's rows over its
+// ranks, and assigns the items of every pass to ranks (assign_items).
 StepPlan make_step_plan(int64_t step, std::vector<Verdict> samples, int64_t budget, uint64_t next_position,
                         const WorldLayout& layout = {});
 
-// Gives each entry of `items` its pieces (core/step/spread_items.h), for an encoder of which up to `sp` ranks share an
-// item. An item's home is the rank that wants its first embedding; `placed` says where samples lie.
-void assign_items(const std::vector<Verdict>& samples, const std::vector<PlacedSample>& placed,
-                  std::vector<PlacedItem>& items, const WorldLayout& layout, int sp);
+// Gives the items of a pass their pieces (core/step/spread_items.h). An item's home is the rank that wants its first
+// embedding.
+void assign_items(StepPlan& plan, const EncoderPass& pass);
 
 // InternalError, with sample and rank, when a plan does not cover every row once, or cuts an item where it must not be.
 void check_plan(const StepPlan& plan);

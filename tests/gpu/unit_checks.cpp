@@ -181,7 +181,8 @@ void check_units(Compare& compare, const std::string& recipe, const std::string&
   const ModelBatch batch = build_batch(step, 0, *here.job.model);
   Units units(compare, title, half ? 3e-2 : 5e-5, half ? 6e-2 : 2e-4);
   const ModelParts &mine = here.job.model->parts(), &other = there.job.model->parts();
-  for (const auto& [modality, items] : batch.items) {
+  for (const EncoderBatch& items : batch.encode) {
+    const std::string& modality = items.modality;
     StreamMap streams{{"media", items.media}};
     units.component(here, there, *mine.encoders.at(modality), *other.encoders.at(modality), items.encoder, streams);
     units.component(here, there, *mine.connectors.at(modality), *other.connectors.at(modality), items.connector,

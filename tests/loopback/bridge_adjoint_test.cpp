@@ -1,16 +1,18 @@
 // The bridge between the layout of an encoder and that of a backbone: <R x, y> = <x, R' y> to round-off for a thousand
-// random pairs of layouts, and the bytes that the communicator counted are those of the formula of the exact path.
+// random pairs of layouts, on the exact path and on the symmetric one, which agree to the bit; and the bytes that the
+// communicator counted are those of their formulas.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <mutex>
 
 #include "core/base/faults.h"
 #include "core/comm/loopback.h"
-#include "core/reshard/redistribute.h"
+#include "core/reshard/row_move.h"
 #include "tests/core/reshard/layouts.h"
 
 namespace loom::test {
@@ -63,7 +65,27 @@ Tensor random_rows(int64_t rows, int64_t inner, uint64_t seed) {
   return at::randn({rows, inner}, generator, at::TensorOptions(at::kDouble));
 }
 
+// What the symmetric path does with a pair: the result, its adjoint, and the bytes of both ways.
+struct Symmetric {
+  Tensor forward, back;
+  int64_t bytes = 0, formula = 0;
+};
+Symmetric run_symmetric(Communicator& comm, const Pair& pair, const Tensor& x, const Tensor& y) {
+  Symmetric out;
+  const RowTraffic traffic = row_traffic(pair.plan, pair.backbone, comm.world());
+  const RowMove move = symmetric_move(pair.plan, traffic, y.size(0), comm.world(), comm.rank());
+  comm.reset_counts();
+  out.forward = MovingRows(comm, "bridge", move, x).take();
+  out.back = MovingRows::back(comm, "bridge, back", move, y, x.size(0)).take();
+  out.bytes = comm.bytes_sent();
+  int64_t part = 0;  // most rows of one rank
+  for (int rank = 0; rank < comm.world(); ++rank) part = std::max(part, rows_on(pair.backbone, rank));
+  out.formula = 2 * (traffic.group - 1) * part * pair.inner * 8;
+  return out;
+}
+
 struct Totals {
+  int64_t symmetric_bytes = 0;
   int64_t pairs = 0, empty_ranks = 0, permuted = 0, bytes = 0, forward_bytes = 0, expected_bytes = 0, wrong = 0;
   double worst = 0;
 };
@@ -89,13 +111,22 @@ void run_pairs(int world, int pairs, uint64_t seed, Totals& totals) {
       const int64_t expected = formula(pair, rank, 8);
       EXPECT_EQ(forward, expected) << "pair " << i << ", rank " << rank;
 
+      const int64_t both_ways = comm.bytes_sent();
+      const Symmetric symmetric = run_symmetric(comm, pair, x, y);
+      EXPECT_EQ(symmetric.bytes, symmetric.formula) << "pair " << i << ", rank " << rank;
+      EXPECT_TRUE(at::equal(symmetric.forward, Rx)) << "pair " << i << ", rank " << rank;
+      if (!fault(Fault::bridge_keeps_local)) {
+        EXPECT_TRUE(at::equal(symmetric.back, Ry)) << "pair " << i << ", rank " << rank;
+      }
+
       const std::lock_guard lock(mutex);
+      totals.symmetric_bytes += symmetric.bytes;
       const auto at = static_cast<size_t>(i);
       left[at] += (Rx * y).sum().item<double>();
       right[at] += (x * Ry).sum().item<double>();
       size[at] += (Rx * y).abs().sum().item<double>();
       totals.forward_bytes += forward;
-      totals.bytes += comm.bytes_sent();
+      totals.bytes += both_ways;
       totals.expected_bytes += 2 * expected;  // every row comes back once
       totals.empty_ranks += x.size(0) == 0 || y.size(0) == 0;
       if (rank == 0) totals.permuted += pair.encoder.size() == static_cast<size_t>(pair.rows) && pair.rows > 1;
@@ -116,10 +147,11 @@ TEST(BridgeAdjoint, InnerProductsAndBytes) {
   run_pairs(4, 333, 23, totals);
   std::printf(
       "bridge: %lld layout pairs (%lld permuted), %lld empty ranks; |<Rx,y> - <x,R'y>| <= %.1e of the sum of "
-      "magnitudes; bytes forward %lld, back %lld, formula %lld each way\n",
+      "magnitudes; bytes forward %lld, back %lld, formula %lld each way; symmetric %lld, both ways\n",
       static_cast<long long>(totals.pairs), static_cast<long long>(totals.permuted),
       static_cast<long long>(totals.empty_ranks), totals.worst, static_cast<long long>(totals.forward_bytes),
-      static_cast<long long>(totals.bytes - totals.forward_bytes), static_cast<long long>(totals.expected_bytes / 2));
+      static_cast<long long>(totals.bytes - totals.forward_bytes), static_cast<long long>(totals.expected_bytes / 2),
+      static_cast<long long>(totals.symmetric_bytes));
   EXPECT_EQ(totals.pairs, kPairs);
   EXPECT_EQ(totals.wrong, 0);
   EXPECT_EQ(totals.bytes, totals.expected_bytes);

@@ -230,10 +230,12 @@ ModelBatch rank_batch(const StepPlan& plan, size_t microbatch, const std::vector
       if (piece.rank == rank) shown[static_cast<size_t>(sample)] = &samples[static_cast<size_t>(sample)];
     }
   };
-  const MicrobatchPlan& part = plan.microbatches.at(microbatch);
-  for (const PlacedSample& placed : part.samples) show(placed.sample, placed.pieces);
-  for (const auto& [modality, items] : part.items) {
-    for (const PlacedItem& placed : items) show(placed.sample, placed.pieces);
+  // Of all microbatches: a pass of an encoder may serve several.
+  for (const MicrobatchPlan& part : plan.microbatches) {
+    for (const PlacedSample& placed : part.samples) show(placed.sample, placed.pieces);
+    for (const auto& [modality, items] : part.items) {
+      for (const PlacedItem& placed : items) show(placed.sample, placed.pieces);
+    }
   }
   return build_batch(plan, microbatch, shown, batch_modalities(model), rank);
 }

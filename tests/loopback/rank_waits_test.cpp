@@ -101,7 +101,7 @@ std::vector<Told> step_of(const WorldLayout& layout) {
 WorldLayout layout_of(int shard) {
   WorldLayout out;
   out.world = kWorld;
-  out.balance.move = out.balance.split = false;
+  out.balance.move = out.balance.split = out.balance.pack = false;
   out.encoders["image"].shard = out.connectors["image"].shard = out.backbone.shard = shard;
   return out;
 }

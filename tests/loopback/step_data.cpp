@@ -151,6 +151,7 @@ WorldLayout world_layout(const MultimodalModel& model, const LayoutChoice& choic
   WorldLayout layout;
   layout.balance = choice.balance;
   layout.world = choice.world;
+  layout.bridge = choice.bridge;
   const auto fitting = [&](const BoundComponent& component, int tp, ComponentLayout out) {
     out.tp = split_limit(component.declarations()).ranks >= tp ? tp : 1;
     if (out.shard > choice.world / out.tp) out.shard = 0;
@@ -161,8 +162,11 @@ WorldLayout world_layout(const MultimodalModel& model, const LayoutChoice& choic
   for (const auto& [modality, encoder] : model.parts().encoders) {
     layout.encoders[modality] =
         fitting(*encoder, choice.encoder_tp, {choice.encoder_sp, choice.encoder_shard, choice.encoder_tile});
+    layout.encoders[modality].macro = choice.macro;
+    layout.encoders[modality].ahead = choice.ahead;
     layout.connectors[modality] =
         fitting(*model.parts().connectors.at(modality), choice.connector_tp, {1, choice.connector_shard});
+    layout.connectors[modality].side = choice.side;
   }
   return layout;
 }

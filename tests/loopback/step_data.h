@@ -45,6 +45,10 @@ struct LayoutChoice {
   int64_t microbatches = 1;
   uint64_t seed = 1;
   uint64_t delays = 0;
+  int macro = 1;  // of encoders
+  bool ahead = false;
+  ConnectorSide side = ConnectorSide::fewer_bytes;
+  BridgeChoice bridge{};
 };
 
 // Samples of one step; `model` answers for the encoders.

@@ -117,6 +117,10 @@ class BadInput(unittest.TestCase):
     def test_sample_longer_than_the_budget(self):
         self.fails(2, "budget", args=("train", self.recipe, "--run", self.path("run"), "data.budget=8"))
 
+    def test_item_longer_than_a_rank_may_hold(self):
+        self.fails(2, "its item 1 has 4 image rows, cannot be divided here; a rank may hold 3 of one item; raise parallel.encoders.image.most_rows",
+                   args=("train", self.recipe, "--run", self.path("run"), "parallel.encoders.image.most_rows=3"))
+
     def test_all_samples_dropped(self):
         err = self.fails(2, args=("train", self.recipe, "--run", self.path("run"), "data.budget=8", "data.over_long=drop"))
         self.assertIn("budget", err)

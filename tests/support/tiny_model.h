@@ -178,7 +178,7 @@ inline ModelBatch tiny_batch(const std::vector<TinySample>& samples, at::ScalarT
   std::vector<int64_t> tokens, rows, targets, slots;
   std::vector<double> media;
   Segments& text = batch.text[""];
-  ItemBatch items;
+  EncoderBatch items;
   Segments &encoder = items.encoder[""], &outputs = items.connector[""], &slot_rows = items.connector["slots"];
   for (const TinySample& sample : samples) {
     const Philox random({salt, Purpose::sample, 0, 0, sample.key});
@@ -214,8 +214,12 @@ inline ModelBatch tiny_batch(const std::vector<TinySample>& samples, at::ScalarT
   batch.targets = longs(targets);
   if (!slots.empty()) {
     items.media = at::tensor(at::ArrayRef<double>(media), at::kDouble).view({-1, kMediaWidth}).to(dtype);
-    items.slots = longs(slots);
-    batch.items["image"] = std::move(items);
+    items.modality = "image";
+    Landing& landing = items.landings.emplace_back();
+    landing.rows = landing.to_backbone.rows = static_cast<int64_t>(slots.size());
+    landing.slots = longs(slots);
+    batch.encode.push_back(std::move(items));
+    batch.items["image"] = 0;
   }
   return batch;
 }

@@ -112,8 +112,8 @@ TEST(BatchBuilder, LossRowsTargetsAndSlotsByBruteForce) {
       EXPECT_TRUE(batch.items.empty());
       continue;
     }
-    const ItemBatch& items = batch.items.at("image");
-    EXPECT_EQ(values(items.slots), slots);
+    const EncoderBatch& items = batch.pass("image");
+    EXPECT_EQ(values(batch.landing("image").slots), slots);
     EXPECT_EQ(items.media.scalar_type(), at::kDouble);
     ASSERT_EQ(items.media.size(0), static_cast<int64_t>(media.size()));
     for (size_t r = 0; r < media.size(); ++r)
@@ -122,7 +122,7 @@ TEST(BatchBuilder, LossRowsTargetsAndSlotsByBruteForce) {
     EXPECT_EQ(items.connector.at("").rows(), static_cast<int64_t>(media.size()));
     EXPECT_EQ(items.connector.at("slots").rows(), static_cast<int64_t>(slots.size()));
     EXPECT_TRUE(items.to_connector.identity);
-    EXPECT_TRUE(items.to_backbone.identity);
+    EXPECT_TRUE(batch.landing("image").to_backbone.identity);
   }
   EXPECT_GT(loss_rows_seen, 100);
   EXPECT_GT(slots_seen, 100);
@@ -138,7 +138,7 @@ TEST(BatchBuilder, PartitionsPositionsAndPermutationOfItems) {
                                       SamplePart::make_media(fake_picture(1, 2, 5))}});
   const PreparedSample b = kit.preparer.prepare(RawSample{8, "b", {SamplePart::make_media(fake_picture(2, 1, 9))}});
   const ModelBatch batch = build_batch({&a, &b}, {{"image", {&kit.encoder, at::kFloat}}});
-  const ItemBatch& items = batch.items.at("image");
+  const EncoderBatch& items = batch.pass("image");
   const Segments& whole = items.encoder.at("");
   EXPECT_EQ(whole.offsets, (std::vector<int64_t>{0, 6, 8, 10}));
   EXPECT_EQ(whole.positions, (std::vector<int64_t>{0, 1, 2, 3, 4, 5, 0, 1, 0, 1}));
@@ -158,8 +158,8 @@ TEST(BatchBuilder, PartitionsPositionsAndPermutationOfItems) {
   const Tensor outputs = at::arange(10, at::kLong), natural = at::full({10}, -1, at::kLong);
   redistribute(alone(), "test", {{&items.to_connector.route, outputs, natural}});
   EXPECT_EQ(values(natural), (std::vector<int64_t>{5, 4, 3, 2, 1, 0, 7, 6, 9, 8}));
-  EXPECT_TRUE(items.to_backbone.identity);
-  EXPECT_EQ(values(items.slots), (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 8, 9, 11, 12}));
+  EXPECT_TRUE(batch.landing("image").to_backbone.identity);
+  EXPECT_EQ(values(batch.landing("image").slots), (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 8, 9, 11, 12}));
 }
 
 TEST(BatchBuilder, TwoModalitiesKeepTheirOwnOrder) {
@@ -173,10 +173,10 @@ TEST(BatchBuilder, TwoModalitiesKeepTheirOwnOrder) {
                 {SamplePart::make_media(fake_picture(1, 2, 1, "depth")), SamplePart::make_media(fake_picture(1, 1, 2)),
                  SamplePart::make_media(fake_picture(1, 1, 3, "depth"))}});
   const ModelBatch batch = build_batch({&a}, {{"image", {&kit.encoder, at::kFloat}}, {"depth", {&second, at::kFloat}}});
-  EXPECT_EQ(values(batch.items.at("depth").slots), (std::vector<int64_t>{1, 2, 4}));
-  EXPECT_EQ(values(batch.items.at("image").slots), (std::vector<int64_t>{3}));
-  EXPECT_EQ(batch.items.at("depth").encoder.at("").keys[1].occurrence, 3u);
-  EXPECT_EQ(batch.items.at("image").encoder.at("").keys[0].occurrence, 2u);
+  EXPECT_EQ(values(batch.landing("depth").slots), (std::vector<int64_t>{1, 2, 4}));
+  EXPECT_EQ(values(batch.landing("image").slots), (std::vector<int64_t>{3}));
+  EXPECT_EQ(batch.pass("depth").encoder.at("").keys[1].occurrence, 3u);
+  EXPECT_EQ(batch.pass("image").encoder.at("").keys[0].occurrence, 2u);
 }
 
 TEST(BatchBuilder, PromptsEndBeforeTheLastAnswer) {
@@ -202,7 +202,7 @@ TEST(BatchBuilder, PromptsEndBeforeTheLastAnswer) {
   // The earlier answer is given as it is, and so is the picture after it.
   EXPECT_EQ(values(batch.tokens.slice(0, 0, 10)),
             (std::vector<int64_t>{kit.tokenizer->bos(), 0, 0, 'q', 'y', 'e', 's', 0, 0, 0}));
-  EXPECT_EQ(values(batch.items.at("image").slots), (std::vector<int64_t>{1, 2, 7, 8, 9}));
+  EXPECT_EQ(values(batch.landing("image").slots), (std::vector<int64_t>{1, 2, 7, 8, 9}));
 }
 
 TEST(BatchBuilder, MediaOfAnAnswerAreNotShown) {
@@ -213,8 +213,8 @@ TEST(BatchBuilder, MediaOfAnAnswerAreNotShown) {
   a.supervised[3] = a.supervised[4] = a.supervised[5] = 1;  // as if the second picture were to be written
   const ModelBatch batch = build_prompt_batch({&a}, {{"image", {&kit.encoder, at::kFloat}}});
   EXPECT_EQ(batch.text.at("").offsets, (std::vector<int64_t>{0, 3}));
-  EXPECT_EQ(values(batch.items.at("image").slots), (std::vector<int64_t>{1, 2}));
-  EXPECT_EQ(batch.items.at("image").media.size(0), 2);
+  EXPECT_EQ(values(batch.landing("image").slots), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(batch.pass("image").media.size(0), 2);
 }
 
 TEST(BatchBuilder, AnEmptyMicrobatchHasNoRows) {
@@ -250,8 +250,8 @@ TEST(BatchBuilder, EmbeddingsThatAreAStreamTakeNoTokens) {
   EXPECT_EQ(clips.offsets, (std::vector<int64_t>{0, 6, 6}));  // one segment per sample, with or without clips
   EXPECT_EQ(clips.ids, batch.text.at("").ids);
   EXPECT_EQ(clips.keys[0].sample, 7u);
-  EXPECT_EQ(values(batch.items.at("clip").slots), (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
-  EXPECT_TRUE(batch.items.at("clip").to_backbone.identity);
+  EXPECT_EQ(values(batch.landing("clip").slots), (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+  EXPECT_TRUE(batch.landing("clip").to_backbone.identity);
 
   // Prompts show them whole; without any, the stream is there and empty.
   EXPECT_EQ(build_prompt_batch({&a}, modalities).text.at("clips").rows(), 6);

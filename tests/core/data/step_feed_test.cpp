@@ -61,30 +61,35 @@ std::string text_of(const StepPlan& plan) {
   return out;
 }
 
-bool has(const std::vector<int>& ranks, int rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); }
-
-// By hand: the ranks that hold rows of a sample or of its items.
-std::vector<int> needed_on(const StepPlan& plan, int64_t sample) {
-  std::set<int> out;
+// By hand: does a rank hold rows of a sample's text, and which rows of an item does it encode?
+bool has_text(const StepPlan& plan, int64_t sample, int rank) {
   for (const MicrobatchPlan& microbatch : plan.microbatches) {
     for (const PlacedSample& placed : microbatch.samples) {
       for (const Piece& piece : placed.pieces) {
-        if (placed.sample == sample && piece.rows > 0) out.insert(piece.rank);
+        if (placed.sample == sample && piece.rank == rank && piece.rows > 0) return true;
       }
     }
+  }
+  return false;
+}
+std::set<int64_t> rows_of(const StepPlan& plan, int64_t sample, int64_t item, int rank) {
+  std::set<int64_t> out;
+  for (const MicrobatchPlan& microbatch : plan.microbatches) {
     for (const auto& [modality, items] : microbatch.items) {
       for (const PlacedItem& placed : items) {
         for (const Piece& piece : placed.pieces) {
-          if (placed.sample == sample && piece.rows > 0) out.insert(piece.rank);
+          if (placed.sample != sample || placed.item != item || piece.rank != rank) continue;
+          for (int64_t row = 0; row < piece.rows; ++row) out.insert(piece.begin + row);
         }
       }
     }
   }
-  return {out.begin(), out.end()};
+  return out;
 }
 
 TEST(StepFeed, EveryRankGetsThePlanAndWhatItNeeds) {
   constexpr int64_t kSteps = 4;
+  int64_t divided = 0;
   for (const auto& [world, sp] : {std::pair(2, 1), std::pair(2, 2), std::pair(3, 1), std::pair(3, 3)}) {
     const WorldLayout layout = layout_of(world, sp);
     FakeKit kit(24);
@@ -126,27 +131,36 @@ TEST(StepFeed, EveryRankGetsThePlanAndWhatItNeeds) {
         EXPECT_TRUE(fed.after == right.after);
         ASSERT_EQ(fed.samples.size(), right.samples.size());
         for (size_t s = 0; s < fed.samples.size(); ++s) {
-          const std::vector<int> ranks = needed_on(right.plan, static_cast<int64_t>(s));
-          EXPECT_EQ(ranks_of_sample(right.plan, s), ranks);
-          EXPECT_EQ(fed.samples[s].verdict.name, right.samples[s].verdict.name);
-          if (!has(ranks, rank)) {
-            EXPECT_TRUE(fed.samples[s].tokens.empty() && fed.samples[s].media.empty()) << "rank " << rank;
+          const auto sample = static_cast<int64_t>(s);
+          const PreparedSample &here = fed.samples[s], &whole = right.samples[s];
+          EXPECT_EQ(here.verdict.name, whole.verdict.name);
+          int64_t size = 0;
+          if (has_text(right.plan, sample, rank)) {
+            EXPECT_EQ(here.tokens, whole.tokens);
+            EXPECT_EQ(here.supervised, whole.supervised);
+            size += static_cast<int64_t>(whole.tokens.size()) * 9;
+          } else {
+            EXPECT_TRUE(here.tokens.empty()) << "rank " << rank;
             ++missing;
-            continue;
           }
-          EXPECT_EQ(fed.samples[s].tokens, right.samples[s].tokens);
-          EXPECT_EQ(fed.samples[s].supervised, right.samples[s].supervised);
-          ASSERT_EQ(fed.samples[s].media.size(), right.samples[s].media.size());
-          int64_t size = static_cast<int64_t>(right.samples[s].tokens.size()) * 9;
-          for (size_t i = 0; i < right.samples[s].media.size(); ++i) {
-            EXPECT_TRUE(at::equal(fed.samples[s].media[i], right.samples[s].media[i]));
-            size += static_cast<int64_t>(right.samples[s].media[i].nbytes());
+          for (size_t i = 0; i < whole.media.size(); ++i) {
+            const std::set<int64_t> rows = rows_of(right.plan, sample, static_cast<int64_t>(i), rank);
+            if (rows.empty()) {
+              EXPECT_TRUE(here.media.empty() || !here.media[i].defined()) << "rank " << rank;
+              continue;
+            }
+            const Tensor part = whole.media[i].narrow(0, *rows.begin(), static_cast<int64_t>(rows.size()));
+            EXPECT_EQ(here.first_row(i), *rows.begin());
+            EXPECT_TRUE(at::equal(here.media[i], part));
+            size += static_cast<int64_t>(part.nbytes());
+            divided += rows.size() < static_cast<size_t>(whole.media[i].size(0));
           }
+          EXPECT_EQ(here.absent(), size == 0);
           bytes += rank > 0 ? size : 0;
         }
         // What came is enough for this rank's batches.
         std::vector<const PreparedSample*> samples;
-        for (const PreparedSample& sample : fed.samples) samples.push_back(sample.tokens.empty() ? nullptr : &sample);
+        for (const PreparedSample& sample : fed.samples) samples.push_back(sample.absent() ? nullptr : &sample);
         for (size_t m = 0; m < fed.plan.microbatches.size(); ++m)
           build_batch(fed.plan, m, samples, {{"image", {&kit.encoder, at::kFloat}}}, rank);
       }
@@ -157,6 +171,7 @@ TEST(StepFeed, EveryRankGetsThePlanAndWhatItNeeds) {
       EXPECT_GT(missing, 0);
     }
   }
+  EXPECT_GT(divided, 0) << "no item was divided";
 }
 
 TEST(StepFeed, OneRankIsItsLoader) {

@@ -133,19 +133,19 @@ TEST(WorldBatch, RanksTogetherHoldTheMediaOfOne) {
       int64_t row = 0;
       for (const std::vector<std::pair<int, int64_t>>& item : places_of(pieces)) {
         for (const auto& [rank, local] : item) {
-          const Tensor& media = m.ranks[static_cast<size_t>(rank)].items.at(modality).media;
+          const Tensor& media = m.ranks[static_cast<size_t>(rank)].pass(modality).media;
           ASSERT_LT(local, media.size(0));
-          EXPECT_TRUE(at::equal(media[local], m.whole.items.at(modality).media[row++]));
+          EXPECT_TRUE(at::equal(media[local], m.whole.pass(modality).media[row++]));
           ++rows[static_cast<size_t>(rank)];
           moved += rank > 0;
         }
       }
       for (size_t rank = 0; rank < m.ranks.size(); ++rank) {
-        const ItemBatch& batch = m.ranks[rank].items.at(modality);
+        const EncoderBatch& batch = m.ranks[rank].pass(modality);
         EXPECT_EQ(batch.media.size(0), rows[rank]);
         EXPECT_EQ(batch.media.size(1), test::kFakeMediaWidth);
         EXPECT_EQ(batch.encoder.at("").rows(), rows[rank]);
-        EXPECT_EQ(batch.encoder.size(), m.whole.items.at(modality).encoder.size());
+        EXPECT_EQ(batch.encoder.size(), m.whole.pass(modality).encoder.size());
         EXPECT_EQ(batch.connector.size(), 2u);
         empty += rows[rank] == 0;
       }
@@ -164,12 +164,12 @@ TEST(WorldBatch, MovesBringEveryRowWhereItBelongs) {
     for (const auto& [modality, items] : m.lists.items) {
       std::vector<const RowMove*> to_connector, to_backbone;
       for (const ModelBatch& batch : m.ranks) {
-        const ItemBatch& here = batch.items.at(modality);
+        const EncoderBatch& here = batch.pass(modality);
         to_connector.push_back(&here.to_connector);
-        to_backbone.push_back(&here.to_backbone);
+        to_backbone.push_back(&batch.landing(modality).to_backbone);
         EXPECT_EQ(here.to_connector.identity, to_connector[0]->identity) << "ranks disagree";
-        EXPECT_EQ(here.to_backbone.identity, to_backbone[0]->identity) << "ranks disagree";
-        remote += here.to_connector.route.remote() + here.to_backbone.route.remote();
+        EXPECT_EQ(batch.landing(modality).to_backbone.identity, to_backbone[0]->identity) << "ranks disagree";
+        remote += here.to_connector.route.remote() + batch.landing(modality).to_backbone.route.remote();
       }
       // A row's label is its item in the list and its natural row in the item.
       Labels features = labels(m.ranks.size()), natural = features, embeddings = features;
@@ -224,7 +224,7 @@ TEST(WorldBatch, MovesBringEveryRowWhereItBelongs) {
               static_cast<int64_t>(i) * 1000 + slot;
       }
       for (size_t rank = 0; rank < m.ranks.size(); ++rank) {
-        const std::vector<int64_t> to = values(m.ranks[rank].items.at(modality).slots);
+        const std::vector<int64_t> to = values(m.ranks[rank].landing(modality).slots);
         ASSERT_EQ(to.size(), arrived[rank].size()) << "rank " << rank;
         for (size_t i = 0; i < to.size(); ++i) {
           EXPECT_TRUE(got.emplace(std::pair(static_cast<int>(rank), to[i]), arrived[rank][i]).second);

@@ -46,7 +46,7 @@ TEST(FromModule, GradientsEqualPlainAutograd) {
   component->init_weights(1);
   SlabPool pool(component->largest_buffer_bytes());
   const ModelBatch batch = tiny_batch(kSamples, at::kFloat);
-  const ItemBatch& items = batch.items.at("image");
+  const EncoderBatch& items = batch.pass("image");
   TapeContext context;
   context.partitions = &items.encoder;
   Tape tape(*component, pool, context);

@@ -83,7 +83,8 @@ TEST_P(Parity, OtherContentChangesNoBit) {
     all.insert(all.end(), second.begin(), second.end());
     ModelBatch batch = tiny_batch(all, GetParam(), 0);
     batch.tokens.narrow(0, 0, a.tokens.size(0)).copy_(a.tokens);
-    batch.items.at("image").media.narrow(0, 0, a.items.at("image").media.size(0)).copy_(a.items.at("image").media);
+    const Tensor& media = a.pass("image").media;
+    batch.pass("image").media.narrow(0, 0, media.size(0)).copy_(media);
     const Tensor out = model->log_probs(batch);
     return out.narrow(0, a.targets.size(0), out.size(0) - a.targets.size(0)).clone();
   };

@@ -94,7 +94,7 @@ TEST(Tape, RefusesWeightsThatChangedSinceForward) {
   component->init_weights(1);
   SlabPool pool(component->largest_buffer_bytes());
   const ModelBatch batch = tiny_batch(kSamples, at::kDouble);
-  const ItemBatch& items = batch.items.at("image");
+  const EncoderBatch& items = batch.pass("image");
   TapeContext context;
   context.partitions = &items.encoder;
   Tape tape(*component, pool, context);
@@ -192,9 +192,9 @@ std::string fault_text(Faulty::Fault fault) {
   SlabPool pool(component->largest_buffer_bytes());
   const ModelBatch batch = tiny_batch(kSamples, at::kDouble);
   TapeContext context;
-  context.partitions = &batch.items.at("image").encoder;
+  context.partitions = &batch.pass("image").encoder;
   Tape tape(*component, pool, context);
-  StreamMap streams{{"media", batch.items.at("image").media}};
+  StreamMap streams{{"media", batch.pass("image").media}};
   tape.forward(0, streams);
   try {
     tape.forward(1, streams);

@@ -152,6 +152,26 @@ TEST(SpreadItems, NothingLeavesItsGroupAndNothingStaysThatMayNot) {
   EXPECT_GT(divided, 100);
 }
 
+// Memory decides where cost does not: nobody holds more rows of an item than a rank may.
+TEST(SpreadItems, NoPieceIsLongerThanARankMayHold) {
+  std::vector<int64_t> cuts;
+  for (int64_t cut = 10; cut < 100; cut += 10) cuts.push_back(cut);
+  std::vector<ItemWork> items(8, ItemWork{1, 0, 100, &cuts});
+  for (const bool split : {true, false}) {
+    for (const auto& pieces : spread_items(items, 8, 4, {0, true, split}, 35)) {
+      EXPECT_EQ(pieces.size(), 4u);  // three would be 30, 40, 30
+      for (const Piece& piece : pieces) EXPECT_LE(piece.rows, 35);
+    }
+  }
+  for (const auto& pieces : spread_items(items, 8, 4)) EXPECT_EQ(pieces.size(), 1u);
+  EXPECT_EQ(parts_within(cuts, 100, 35, 8), 4);
+  EXPECT_EQ(parts_within(cuts, 100, 40, 8), 3);
+  EXPECT_EQ(parts_within(cuts, 100, 0, 8), 1);
+  EXPECT_EQ(parts_within(cuts, 100, 35, 3), std::nullopt);
+  EXPECT_EQ(parts_within(cuts, 100, 9, 64), std::nullopt);  // no such cut
+  EXPECT_EQ(parts_within({}, 100, 35, 8), std::nullopt);
+}
+
 TEST(SpreadItems, GroupsOfLargeWorlds) {
   EXPECT_EQ(balance_group({}, 8), 8);
   EXPECT_EQ(balance_group({}, 512), 256);

@@ -1,5 +1,6 @@
 // Plans over random verdicts and worlds, by brute force: every row once, lanes, slices, and who encodes what.
 #include "core/step/step_plan.h"
+#include "core/step/pack_samples.h"
 
 #include <gtest/gtest.h>
 
@@ -34,7 +35,7 @@ TEST(StepPlan, EveryRowOnceInItsLane) {
     const int64_t budget = draws.between(40, 120);
     const StepPlan plan = make_step_plan(3, samples, budget, 77, layout);
     ASSERT_NO_THROW(check_plan(plan)) << "seed " << seed;
-    const std::vector<std::vector<int64_t>> packs = pack_samples(samples, budget);
+    const std::vector<std::vector<int64_t>> packs = pack_evenly(samples, budget, layout);
     const int lanes = layout.lanes(), sp = layout.backbone.sp;
     ASSERT_EQ(plan.microbatches.size(), (packs.size() + static_cast<size_t>(lanes) - 1) / static_cast<size_t>(lanes));
 
@@ -86,7 +87,7 @@ TEST(StepPlan, EveryRowOnceInItsLane) {
   }
   EXPECT_GT(sliced, 100);
   EXPECT_GT(cut, 100);
-  EXPECT_GT(empty_lanes, 100);
+  EXPECT_GT(empty_lanes, 50);
 }
 
 TEST(StepPlan, WhereAttentionGoesByTilesALaneGoesToItsRanksAndBack) {
@@ -157,11 +158,15 @@ struct Assigned {
 };
 // All samples lie on rank 0.
 void assign_again(Assigned& of, int world, int sp) {
-  std::vector<PlacedSample> placed;
-  for (size_t i = 0; i < of.samples.size(); ++i) placed.push_back({static_cast<int64_t>(i), {{0, 0, 1}}});
-  WorldLayout layout;
-  layout.world = world;
-  assign_items(of.samples, placed, of.items, layout, sp);
+  StepPlan plan;
+  plan.samples = of.samples;
+  plan.layout.world = world;
+  plan.layout.encoders["image"].sp = sp;
+  MicrobatchPlan& microbatch = plan.microbatches.emplace_back();
+  for (size_t i = 0; i < of.samples.size(); ++i) microbatch.samples.push_back({static_cast<int64_t>(i), {{0, 0, 1}}});
+  microbatch.items["image"] = of.items;
+  assign_items(plan, {"image", 0, 1, 0, 0});
+  of.items = microbatch.items["image"];
 }
 Assigned assigned(const std::vector<double>& costs, int64_t rows, bool cuts, int world, int sp) {
   Assigned out;
