@@ -69,6 +69,7 @@ int run_program(int argc, char** argv) {
   add_plan_command(app, run);
   add_data_commands(app, run);
   add_checkpoint_commands(app, run);
+  add_mix_command(app, run);
   add_env_command(app, run);
   add_plugin_commands(app, run);
   try {

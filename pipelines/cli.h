@@ -16,6 +16,7 @@ void add_eval_command(CLI::App& root, Command& run);
 void add_generate_command(CLI::App& root, Command& run);
 void add_check_command(CLI::App& root, Command& run);
 void add_plan_command(CLI::App& root, Command& run);
+void add_mix_command(CLI::App& root, Command& run);
 void add_env_command(CLI::App& root, Command& run);
 void add_checkpoint_commands(CLI::App& root, Command& run);
 // The parts of `omniloom data`.

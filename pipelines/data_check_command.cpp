@@ -16,6 +16,7 @@
 #include "pipelines/data_stats.h"
 #include "pipelines/job.h"
 #include "pipelines/json_lines.h"
+#include "pipelines/mix_section.h"
 #include "pipelines/path_source.h"
 #include "pipelines/read_ahead.h"
 
@@ -178,7 +179,7 @@ class DataCheck {
     const int64_t budget = job.recipe.data().get_int("budget");
     const EpochPlan epoch = plan_epoch(
         SampleOrder(order, static_cast<uint64_t>(job.recipe.train().get_int("seed")),
-                    job.recipe.data().get_bool("shuffle")),
+                    job.recipe.data().get_bool("shuffle"), read_mix(job.recipe.data())),
         batch, budget, [&](int source, int64_t index) { return stats[static_cast<size_t>(source)].tokens_of(index); });
     if (epoch.samples == 0) return;
     char steps[64], packs[96];

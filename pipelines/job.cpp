@@ -20,6 +20,8 @@
 #include "core/reshard/row_move.h"
 #include "pipelines/build_model.h"
 #include "pipelines/device.h"
+#include "pipelines/mix_request.h"
+#include "pipelines/mix_section.h"
 #include "pipelines/parallel_section.h"
 #include "pipelines/run_folder.h"
 
@@ -188,13 +190,15 @@ std::vector<std::shared_ptr<Source>> Job::sources(const char* list) const {
 }
 
 std::unique_ptr<StepLoader> make_loader(const Job& job, std::vector<std::shared_ptr<Source>> sources,
-                                        const std::string& journal) {
+                                        const std::string& run) {
   LoaderOptions options;
   options.batch = parse_batch(job.recipe.train().at("batch"));
   options.shuffle = job.recipe.data().get_bool("shuffle");
   options.seed = static_cast<uint64_t>(job.recipe.train().get_int("seed"));
   options.max_skip_rate = job.recipe.data().get_number("max_skip_rate");
-  options.journal = journal;
+  if (!run.empty()) options.journal = run + "/skips.jsonl";
+  if (!run.empty()) options.mix_journal = concat(run, "/", kMixJournal);
+  options.mix = read_mix(job.recipe.data());
   options.layout = job.layout;
   for (const auto& source : sources) job.preparer->check_source(*source);
   return std::make_unique<StepLoader>(std::move(sources), *job.preparer, *job.pool, std::move(options));

@@ -57,9 +57,10 @@ Job read_job(const std::string& recipe_file, const std::vector<std::string>& ove
 // What train.threads means for each of `ranks` on this machine: the number asked for, or an equal share of the cores.
 int threads_per_rank(const Recipe& recipe, int ranks);
 
-// Prepares steps in the job's pool; `journal` is the path of skips.jsonl. The job must outlive it.
+// Prepares steps in the job's pool; skips.jsonl and mix.jsonl lie in the run folder, nowhere without one. The job must
+// outlive it.
 std::unique_ptr<StepLoader> make_loader(const Job& job, std::vector<std::shared_ptr<Source>> sources,
-                                        const std::string& journal);
+                                        const std::string& run);
 
 // This rank's parts of the master weights, and states, by full name, for checkpoints.
 std::vector<NamedTensor> model_tensors(MultimodalModel& model);

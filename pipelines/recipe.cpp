@@ -9,6 +9,7 @@
 #include "core/train/lr_schedule.h"
 #include "core/train/optimizer.h"
 #include "pipelines/data_checks.h"
+#include "pipelines/mix_section.h"
 #include "pipelines/parallel_section.h"
 #include "pipelines/section_files.h"
 
@@ -45,6 +46,7 @@ Schema data_schema() {
   s.integer("budget", 4096, {1, kMany}, "tokens per lane and microbatch, packed");
   s.list_of("train", source_list_schema(), "sources of training samples");
   s.list_of("eval", source_list_schema(), "sources of held-out samples");
+  s.list_of("mix", mix_stage_schema(), "shares of the training sources, in stages; absent = by their sizes or weights");
   s.number("hold_out", 0, {0, 0.5}, "share of every training source that is kept for evaluation instead of data.eval");
   s.choice("over_long", "error", {"error", "drop", "shrink_media"},
            "samples above the budget: stop, leave them out, or make their pictures smaller");
@@ -239,6 +241,7 @@ Recipe load_recipe(const std::string& file, const std::vector<std::string>& over
     validate_sources(*data->find("eval"), mistakes);
     check_hold_out(*data, mistakes);
     check_feeding(*data, model, mistakes);
+    check_mix(*data, mistakes);
   }
   if (const ConfigValue* train = recipe.tree.find("train"); train != nullptr && train->find("batch") != nullptr) {
     try {

@@ -52,6 +52,17 @@ std::string as_cell(const std::string& text) {
   return out;
 }
 
+// Shares of the step's samples, by source. Of one source there is nothing to tell.
+void add_mix(MetricsLine& line, const StepPlan& plan, const SampleOrder& order) {
+  const size_t sources = order.sources().size();
+  if (sources < 2 || plan.samples.empty()) return;
+  std::vector<int64_t> counts(sources, 0);
+  for (const Verdict& verdict : plan.samples) ++counts[static_cast<size_t>(order.at(verdict.position).source)];
+  for (size_t s = 0; s < sources; ++s)
+    line.add("mix/" + order.sources()[s].name,
+             static_cast<double>(counts[s]) / static_cast<double>(plan.samples.size()));
+}
+
 }  // namespace
 
 double packed_fill(const StepPlan& plan) {
@@ -155,6 +166,7 @@ MetricsLine RunObserver::metrics_of(const StepPlan& plan, const StepStats& stats
     for (const auto& [component, ratio] : imbalance_of(plan)) line.add("imbalance/" + component, ratio);
   }
   for (const auto& [name, value] : stats.interior) line.add("loss/" + name, value);
+  add_mix(line, plan, loader.order());
   return line;
 }
 

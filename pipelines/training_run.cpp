@@ -15,6 +15,7 @@
 #include "core/parallel/memory_meter.h"
 #include "pipelines/evaluator.h"
 #include "pipelines/machine.h"
+#include "pipelines/mix_request.h"
 #include "pipelines/parallel_section.h"
 #include "pipelines/plan.h"
 #include "pipelines/run_folder.h"
@@ -65,10 +66,12 @@ void TrainingRun::open_run(const TrainFlags& flags) {
   const std::string tokenizer = job_.tokenizer_file.empty() ? "" : read_text(job_.tokenizer_file);
   run_ = resumed_ ? flags.resume : make_run_folder(job_.recipe.name(), flags.run, flags.replace);
   if (!tokenizer.empty()) write_file_atomic(run_ + "/" + kKeptTokenizer, tokenizer);
-  write_file_atomic(run_ + "/" + kResolvedRecipe, write_yaml(job_.recipe.tree));
-  loader_ = make_loader(job_, std::move(sources), run_ + "/skips.jsonl");
+  if (!resumed_) keep_recipe();
+  loader_ = make_loader(job_, std::move(sources), run_);
   observer_ = std::make_unique<RunObserver>(job_, run_, samples);
 }
+
+void TrainingRun::keep_recipe() { write_file_atomic(run_ + "/" + kResolvedRecipe, write_yaml(job_.recipe.tree)); }
 
 void TrainingRun::open_profile(const TrainFlags& flags) {
   const int64_t before = state_.step;
@@ -97,6 +100,7 @@ void TrainingRun::restore() {
   if (!folder.empty()) state_ = restore_run(folder, *job_.model, *optimizer_, loader_.get());
   saved_ = state_.step;
   if (!leader()) return;
+  keep_recipe();  // not before: a change that the checkpoint refuses would stay
   observer_->tell("load_seconds", system_clock_seconds() - begin);
   if (folder.empty()) {
     log_warn(run_, ": no complete checkpoint; starting at step 1");
@@ -155,6 +159,7 @@ bool TrainingRun::stopped() const { return alone() ? stop_requested() : stop_agr
 LoadedStep TrainingRun::next_step() {
   const ScopedTimeout patience(comm_, 0);
   const ObservedAction action(job_.model->observer(), StepAction::data);
+  if (leader()) take_up_mix_request(run_, *loader_);
   return feed_->next();
 }
 

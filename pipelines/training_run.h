@@ -50,6 +50,7 @@ class TrainingRun {
   bool alone() const { return comm_.world() == 1; }
   bool stopped() const;
   void open_run(const TrainFlags& flags);  // rank 0: sources, folder, files
+  void keep_recipe();                      // in the run folder
   void open_profile(const TrainFlags& flags);
   void restore();
   void start();

@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/base/text.h"
+#include "core/data/source_options.h"
 
 namespace loom {
 namespace {
@@ -193,6 +194,7 @@ Schema idx_schema() {
   s.string("labels", "", "IDX file of labels, plain or gzip").required();
   s.list("names", FieldType::any, "what label 0, 1, ... is called").required();
   s.string("caption", "", "text to learn, with {name} for the label's name").required();
+  add_name_field(s);
   s.string("modality", "image", "name of the encoder that takes the pictures");
   s.integer("limit", 0, {0, 1e12}, "use only the first so many; 0 = all");
   s.number("weight", 0, {1e-6, 1e6}, "share of samples among sources; absent = by size").optional();

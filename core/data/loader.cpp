@@ -20,7 +20,13 @@ SampleOrder make_order(const std::vector<std::shared_ptr<Source>>& sources, cons
   std::vector<OrderSource> out;
   for (const std::shared_ptr<Source>& source : sources)
     out.push_back({source->name(), source->size(), source->weight()});
-  return SampleOrder(std::move(out), options.seed, options.shuffle);
+  return SampleOrder(std::move(out), options.seed, options.shuffle, options.mix);
+}
+
+std::vector<std::string> names_of(const std::vector<std::shared_ptr<Source>>& sources) {
+  std::vector<std::string> out;
+  for (const std::shared_ptr<Source>& source : sources) out.push_back(source->name());
+  return out;
 }
 
 int64_t bytes_of(const PreparedSample& sample) {
@@ -64,11 +70,14 @@ StepLoader::StepLoader(std::vector<std::shared_ptr<Source>> sources, const Prepa
       pool_(pool),
       options_(std::move(options)),
       order_(make_order(sources_, options_)),
-      journal_(options_.journal) {
+      journal_(options_.journal),
+      mix_journal_(options_.mix_journal, names_of(sources_)) {
   for (const std::shared_ptr<Source>& source : sources_) preparer_.check_source(*source);
   current_.sources = order_.sources();
   current_.seed = options_.seed;
   current_.shuffle = options_.shuffle;
+  current_.mix = options_.mix;
+  for (const MixSegment& change : mix_journal_.changes()) order_.change(change);
   count_epochs(current_);
   committed_ = current_;
   samples_per_step_ = options_.batch.unit == BatchSize::Unit::samples ? options_.batch.count : 64;
@@ -92,10 +101,24 @@ void StepLoader::discard() {
 void StepLoader::restore(const LoaderState& state) {
   check_same_order(state, order_);
   discard();
+  order_ = make_order(sources_, options_);
+  for (const MixSegment& change : state.changes) order_.change(change);
+  for (const MixSegment& change : mix_journal_.changes()) {
+    if (change.begin >= state.position) order_.change(change);
+  }
   current_ = state;
   count_epochs(current_);
   committed_ = current_;
   unusable_in_a_row_ = 0;
+}
+
+std::optional<uint64_t> StepLoader::change_mix(const std::vector<double>& weights, const std::string& id) {
+  if (mix_journal_.knows(id)) return std::nullopt;
+  const MixSegment change{current_.position, weights};
+  mix_journal_.add({change, current_.next_step, id});
+  discard();
+  order_.change(change);
+  return change.begin;
 }
 
 void StepLoader::fill() {
@@ -210,6 +233,10 @@ LoadedStep StepLoader::collect() {
   out.plan = make_step_plan(current_.next_step, std::move(verdicts), preparer_.options().budget, current_.position,
                             options_.layout);
   ++current_.next_step;
+  current_.changes.clear();
+  for (const MixSegment& change : order_.changes()) {
+    if (change.begin < current_.position) current_.changes.push_back(change);
+  }
   count_epochs(current_);
   out.after = current_;
   return out;

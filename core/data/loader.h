@@ -13,6 +13,7 @@
 #include "core/base/thread_pool.h"
 #include "core/config/config_value.h"
 #include "core/data/loader_state.h"
+#include "core/data/mix_journal.h"
 #include "core/data/order.h"
 #include "core/data/preparer.h"
 #include "core/data/sample.h"
@@ -40,6 +41,8 @@ struct LoaderOptions {
   int64_t prefetch_steps = 2;        // prepared ahead
   int64_t prefetch_bytes = 1 << 30;  // of prepared samples that wait
   std::string journal;               // path of skips.jsonl; empty = in memory only
+  std::vector<MixSegment> mix;       // of the recipe; empty = what the sources say themselves
+  std::string mix_journal;           // path of mix.jsonl, whose changes are made again; empty = in memory only
   WorldLayout layout;                // of the ranks that the plan is for
 };
 
@@ -63,8 +66,14 @@ class StepLoader {
   LoadedStep next();
   // After the last delivered step.
   const LoaderState& state() const { return committed_; }
-  // Continues exactly behind the step that the state was taken after.
+  // Continues exactly behind the step that the state was taken after. Changes of the mix that the journal holds for
+  // later samples are made again.
   void restore(const LoaderState& state);
+
+  // Other weights, parallel to the sources, from the first sample on that no step has consumed: those of the next step.
+  // What was prepared ahead is given up and prepared again in its turn. The mix of the recipe's later stages is
+  // dropped. Nothing for a request that was carried out before (by its id); else where the change begins.
+  std::optional<uint64_t> change_mix(const std::vector<double>& weights, const std::string& id);
 
   // Skips of the run so far, those before a resume included when there is a journal.
   std::vector<SkipRecord> skips() const { return journal_.before(committed_.position); }
@@ -98,6 +107,7 @@ class StepLoader {
   LoaderOptions options_;
   SampleOrder order_;
   SkipJournal journal_;
+  MixJournal mix_journal_;
   LoaderState committed_, current_;  // current_ moves while a step is collected
   int64_t unusable_in_a_row_ = 0;
   int64_t samples_per_step_ = 0;  // of the last step

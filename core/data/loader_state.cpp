@@ -8,6 +8,28 @@
 #include "core/base/text.h"
 
 namespace loom {
+namespace {
+
+nlohmann::ordered_json json_of(const std::vector<MixSegment>& segments) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  for (const MixSegment& segment : segments) out.push_back({{"position", segment.begin}, {"weights", segment.weights}});
+  return out;
+}
+
+// Absent in states without any, so in those of older versions.
+std::vector<MixSegment> parse_segments(const nlohmann::json& root, const char* key, size_t sources) {
+  std::vector<MixSegment> out;
+  if (!root.contains(key)) return out;
+  for (const nlohmann::json& segment : root.at(key)) {
+    out.push_back({segment.at("position").get<uint64_t>(), segment.at("weights").get<std::vector<double>>()});
+    const size_t weights = out.back().weights.size();
+    LOOM_CHECK_USER(weights == sources || weights == 0, "not a loader state: ", weights, " weights for ", sources,
+                    " sources");
+  }
+  return out;
+}
+
+}  // namespace
 
 std::string LoaderState::json() const {
   nlohmann::ordered_json root = {{"position", position}, {"next_step", next_step}, {"seen", seen},
@@ -17,6 +39,8 @@ std::string LoaderState::json() const {
   for (const OrderSource& source : sources) {
     root["sources"].push_back({{"name", source.name}, {"size", source.size}, {"weight", source.weight}});
   }
+  if (!mix.empty()) root["mix"] = json_of(mix);
+  if (!changes.empty()) root["changes"] = json_of(changes);
   return root.dump();
 }
 
@@ -38,6 +62,8 @@ LoaderState parse_loader_state(const std::string& json, const std::string& where
       out.sources.push_back(
           {source.at("name").get<std::string>(), source.at("size").get<int64_t>(), source.at("weight").get<double>()});
     }
+    out.mix = parse_segments(root, "mix", out.sources.size());
+    out.changes = parse_segments(root, "changes", out.sources.size());
     return out;
   } catch (const nlohmann::json::exception& problem) {
     throw UserError(concat(where, ": not a loader state: ", quote_text(problem.what())));
@@ -62,6 +88,8 @@ void check_same_order(const LoaderState& state, const SampleOrder& order) {
                   ", the recipe says ", order.seed(), advice);
   LOOM_CHECK_USER(state.shuffle == order.shuffled(), "data.shuffle was ", state.shuffle ? "true" : "false",
                   " in the checkpoint and is ", order.shuffled() ? "true" : "false", " now", advice);
+  LOOM_CHECK_USER(state.mix == order.mix(), "data.mix is not what the checkpoint was made with", advice,
+                  "; `omniloom mix RUN NAME=WEIGHT ...` changes the mix of a run");
 }
 
 }  // namespace loom

@@ -22,6 +22,8 @@ struct LoaderState {
   std::vector<OrderSource> sources;
   uint64_t seed = 0;
   bool shuffle = true;
+  std::vector<MixSegment> mix;      // of the recipe; empty = none given
+  std::vector<MixSegment> changes;  // made while the run went on, before the position; ascending
 
   std::string json() const;  // one line
 };

@@ -96,11 +96,16 @@ std::vector<std::string> source_types() {
 
 Schema source_schema(const ConfigValue& type) { return find_type(type).schema(); }
 
-std::unique_ptr<Source> make_source(const ConfigValue& config, int number) {
-  // "data.train.0" in a recipe is called "train.0"; a value from elsewhere gets its type and number.
+std::string source_name(const ConfigValue& config) {
   constexpr std::string_view kSection = "data.";
-  std::string name = concat(config.at("type").as_string(), ".", number);
-  if (config.path.rfind(kSection, 0) == 0) name = config.path.substr(kSection.size());
+  const ConfigValue* given = config.find("name");
+  if (given != nullptr && !given->is_null() && !given->text().empty()) return given->text();
+  return config.path.rfind(kSection, 0) == 0 ? config.path.substr(kSection.size()) : "";
+}
+
+std::unique_ptr<Source> make_source(const ConfigValue& config, int number) {
+  std::string name = source_name(config);
+  if (name.empty()) name = concat(config.at("type").as_string(), ".", number);  // of no recipe
   return find_type(config.at("type")).make(config, std::move(name));
 }
 

@@ -16,7 +16,7 @@ class Source {
  public:
   virtual ~Source();
   virtual int64_t size() const = 0;
-  virtual const std::string& name() const = 0;      // unique in a recipe: "train.0"
+  virtual const std::string& name() const = 0;      // unique in a recipe: what it says, else "train.0"
   virtual RawSample read(int64_t index) const = 0;  // any thread; an error makes the sample a skip
   // Its words alone, for who wants nothing else: no picture is opened where that can be avoided. Default: read().
   virtual RawSample read_without_media(int64_t index) const;
@@ -36,6 +36,8 @@ std::vector<std::string> source_types();
 ConfigValue source_type(const ConfigValue& entry);
 // UserError with mark and nearest name when the type is unknown.
 Schema source_schema(const ConfigValue& type);
+// What a source of a recipe is called: its `name`, else its place in the recipe without "data.", as "train.0".
+std::string source_name(const ConfigValue& config);
 // `config` has passed its schema; `number` counts the sources of a list. UserError when files are missing or malformed.
 std::unique_ptr<Source> make_source(const ConfigValue& config, int number);
 

@@ -7,7 +7,12 @@
 
 namespace loom {
 
+void add_name_field(Schema& schema) {
+  schema.string("name", "", "what it is called in data.mix, metrics and messages; empty = its place, as train.0");
+}
+
 void add_source_fields(Schema& schema) {
+  add_name_field(schema);
   schema.string("modality", "image", "name of the encoder that takes the pictures");
   schema.choice("alpha", "drop", {"drop", "white"}, "transparent pixels: alpha dropped, or laid over white");
   schema.integer("max_pixels", 0, {1, 1e12}, "larger pictures are skipped; absent = data.max_pixels").optional();

@@ -18,7 +18,9 @@ struct SourceOptions {
   int64_t limited(int64_t size) const { return limit > 0 && limit < size ? limit : size; }
 };
 
-// modality, alpha, max_pixels, limit, weight.
+// `name`, of every source.
+void add_name_field(Schema& schema);
+// name, modality, alpha, max_pixels, limit, weight.
 void add_source_fields(Schema& schema);
 SourceOptions read_source_options(const ConfigValue& config);
 
