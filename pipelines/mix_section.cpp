@@ -28,8 +28,8 @@ void add_weights(const ConfigValue& value, const std::string& prefix, const std:
     LOOM_CHECK_USER(found != names.end(), said_at(child), "no data source ", quote_text(name),
                     did_you_mean(name, names), " (there is: ", join(names, ", "), ")");
     const bool number = child.kind() == ConfigValue::Kind::integer || child.kind() == ConfigValue::Kind::number;
-    LOOM_CHECK_USER(number && child.as_number() >= 0 && child.as_number() <= static_cast<double>(kMostWeight), said_at(child),
-                    "expected a weight from 0 to ", kMostWeight, ", found ", child.found());
+    LOOM_CHECK_USER(number && child.as_number() >= 0 && child.as_number() <= static_cast<double>(kMostWeight),
+                    said_at(child), "expected a weight from 0 to ", kMostWeight, ", found ", child.found());
     weights[static_cast<size_t>(found - names.begin())] = child.as_number();
   }
 }

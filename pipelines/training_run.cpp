@@ -100,8 +100,8 @@ void TrainingRun::restore() {
   if (!folder.empty()) state_ = restore_run(folder, *job_.model, *optimizer_, loader_.get());
   saved_ = state_.step;
   if (!leader()) return;
-  keep_recipe();  // not before: a change that the checkpoint refuses would stay
   observer_->tell("load_seconds", system_clock_seconds() - begin);
+  keep_recipe();  // not before: a change that the checkpoint refuses would stay
   if (folder.empty()) {
     log_warn(run_, ": no complete checkpoint; starting at step 1");
   } else {
