@@ -201,7 +201,7 @@ TEST(PlanWorld, ThePeakOfARankIsThatOfARealOne) {
 
 TEST(PlanWorld, StepsOfManyMicrobatchesFollowFromOneAndTwo) {
   const TempFolder folder;
-  const std::string recipe = recipe_of(folder, kRecipe, "{backbone: {sp: 2, shard: 2}}");
+  const std::string recipe = recipe_of(folder, kRecipe, "{backbone: {sp: 2, shard: 2}, balance: {pack: false}}");
   DryCommunicator first(0, 4);
   const Job job = make_dry_job(recipe, {}, first);
   const WorldBatch batch = synthetic_world_batch(job);
