@@ -49,9 +49,9 @@ class Machine:
         self.count += 1
         run = os.path.join(self.folder, str(self.count))
         # A tenth of the pictures are small ones.
-        weights = [f"data.train.0.weight={pictures * 0.9}", f"data.train.1.weight={10 - pictures}", f"data.train.2.weight={pictures * 0.1}"]
+        mix = f"data.mix=[{{weights: {{photos: {pictures * 9}, words: {100 - pictures * 10}, clothes: {pictures}}}}}]"
         command = [*before, self.program, "train", RECIPE, "--run", run, *ranks, f"train.steps={self.steps}", f"train.batch={self.batch} samples",
-                   "eval.every=0", "checkpoint.every=0", "train.threads=1", "train.warmup=1", *weights, *overrides]
+                   "eval.every=0", "checkpoint.every=0", "train.threads=1", "train.warmup=1", mix, *overrides]
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
         if done.returncode != 0:
             sys.exit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr}")
