@@ -22,6 +22,7 @@ using Costs = std::vector<double>;  // by kind: the backbone's, then each modali
 
 constexpr double kFree = 1e-4;  // weight of items that may be encoded in another lane
 constexpr int kMostRounds = 256;
+constexpr double kEven = 1.004;  // heaviest over even pack, in sums of squares, at which exchanges end
 constexpr size_t kLightest = 8;  // bins that a sample, or an exchange, is tried with
 constexpr double kGain = 1e-9;   // of the sum of squares; smaller ones are rounding
 
@@ -47,6 +48,7 @@ class Packer {
     for (size_t k = 0; k < next; ++k) {
       const double weight = std::sqrt(k == 0 || at_home ? 1 : kFree);
       const double mean = totals[k] / static_cast<double>(bins);
+      if (mean > 0) even_ += weight * weight;
       for (Costs& costs : costs_) costs[k] = mean > 0 ? costs[k] * weight / mean : 0;
     }
     loads_.assign(bins, Costs(next));
@@ -90,7 +92,8 @@ class Packer {
   // Moves and exchanges between the heaviest bin and a light one while they gain.
   void refine() {
     for (int round = 0; round < kMostRounds; ++round) {
-      const size_t high = by_weight_.rbegin()->second;
+      const auto [most, high] = *by_weight_.rbegin();
+      if (most <= kEven * even_) return;
       Exchange best;
       auto at = by_weight_.begin();
       for (size_t i = 0; i < kLightest && at->second != high; ++i, ++at) consider(high, at->second, best);
@@ -205,6 +208,7 @@ class Packer {
   std::vector<int64_t> filled_;  // tokens, by bin
   std::vector<Costs> loads_;     // by bin
   std::set<std::pair<double, size_t>> by_weight_;
+  double even_ = 0;  // the weight of a bin in which every cost is the mean
 };
 
 }  // namespace
