@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string_view>
+
 #include <ATen/ATen.h>
 
 #include "core/model/from_module.h"
@@ -43,8 +45,13 @@ Seen watch(MultimodalModel& model, at::ScalarType dtype) {
   return seen;
 }
 
+// On some processors a product of bf16 takes scratch memory of the library beneath LibTorch.
+constexpr int64_t kScratchOfBf16 = 1024;
+
 void expect_equal(const Seen& real, const Seen& dry, const char* what) {
-  EXPECT_EQ(real.peak, dry.peak) << what;
+  const bool half = std::string_view(what) == c10::toString(at::kBFloat16);
+  EXPECT_GE(real.peak, dry.peak) << what;
+  EXPECT_LE(real.peak, dry.peak + (half ? kScratchOfBf16 : 0)) << what;
   EXPECT_EQ(dry.left, 0) << what;
   EXPECT_EQ(real.total.products, dry.total.products) << what;
   EXPECT_EQ(real.total.attention, dry.total.attention) << what;
